@@ -161,7 +161,8 @@ void Core::handle_daemon(Kind kind, const char* data, size_t bytes) {
         case Kind::BIND_JOB:
             return inbox.bind(data, bytes);
         case Kind::LEASE_GRANT:
-            return leases.on_grant(cursor);
+            leases.on_grant(cursor);
+            return pump.owe_a_tick();
         case Kind::LEASE_REVOKE:
             return leases.on_revoke(cursor.take<uint64_t>());
         case Kind::SHAPE_REFUSED:

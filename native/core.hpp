@@ -94,6 +94,7 @@ class Core final : public std::enable_shared_from_this<Core>, private Pumped {
     size_t drain_peer(uint32_t slot) override;
     void found_dead(ProcessId dead) override;
     int64_t tick_work() override;
+    bool may_owe_a_tick() const override { return leases.count() != 0; }
     void daemon_lost() override;
     void drain_all();
     void handle_daemon(Kind kind, const char* data, size_t bytes);

@@ -484,6 +484,9 @@ NB_MODULE(_native, m) {
         return stream != nullptr && stream->available.load(std::memory_order_acquire) != 0;
     });
     m.def("exit_worker", [] { need().pump.request_exit(); });
+    m.def("resign", [] {
+        if (context != nullptr) context->has_resigned = true;
+    });
     m.def("retire_worker", [] { need().inbox.retire(); });
     m.def("limit_lineage", [](uint64_t memory_bytes, uint64_t disk_bytes) {
         Core& core = need();

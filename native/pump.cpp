@@ -18,6 +18,8 @@ namespace {
 
 constexpr int64_t kTickNs = 1'000'000;
 constexpr int kTicksBeforeParking = 4;
+/// So long the background thread is parked at most while something may become due.
+constexpr int64_t kParkedNs = 250'000'000;
 /// After so many spins in vain the next ones are short, but for one in so many.
 constexpr uint32_t kVainSpins = 8;
 constexpr uint32_t kRetrySpin = 64;
@@ -243,9 +245,22 @@ void Pump::begin_task() {
     if (!inbox_.has_incoming() || inbox_.is_actor.load() ||
         !background_waits_.load(std::memory_order_seq_cst))
         return;
+    wake_background();
+}
+
+void Pump::owe_a_tick() {
+    if (background_waits_.load(std::memory_order_seq_cst)) wake_background();
+}
+
+void Pump::wake_background() {
     Doorbell& bell = this->bell();
     bell.background_word.fetch_add(1);
     futex_wake(bell.background_word, 1);
+}
+
+int64_t Pump::parking_limit() {
+    std::lock_guard lock(endpoint_.mutex);
+    return pumped_.may_owe_a_tick() ? kParkedNs : -1;
 }
 
 void Pump::background() {
@@ -266,9 +281,10 @@ void Pump::background() {
             if (++idle_ticks < kTicksBeforeParking) continue;
             const uint32_t word = bell.background_word.load(std::memory_order_seq_cst);
             background_waits_.store(true, std::memory_order_seq_cst);  // partner: leave_pump
+            const int64_t limit = parking_limit();                     // partner: owe_a_tick
             if (bell.state.load(std::memory_order_seq_cst) == uint32_t(Bell::waiter_sleeps) &&
                 !endpoint_.is_closed())
-                futex_wait(bell.background_word, word, -1);
+                futex_wait(bell.background_word, word, limit);
             background_waits_.store(false, std::memory_order_seq_cst);
             idle_ticks = 0;
             continue;
@@ -289,6 +305,7 @@ void Pump::background() {
                     guarded("a tick", [&] {
                         if (was_running) inbox_.hand_back();
                         due = pumped_.tick_work();
+                        if (due < 0 && pumped_.may_owe_a_tick()) due = kParkedNs;
                     });
                 }
                 word = bell.background_word.load(std::memory_order_seq_cst);

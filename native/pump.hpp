@@ -28,6 +28,8 @@ class Pumped {
     virtual void found_dead(ProcessId dead) = 0;
     /// What is due now and then; in how many nanoseconds the next is, -1 for none.
     virtual int64_t tick_work() = 0;
+    /// Whether something may become due of which nobody will tell.
+    virtual bool may_owe_a_tick() const = 0;
     virtual void daemon_lost() = 0;
 
   protected:
@@ -50,6 +52,8 @@ class Pump {
     /// Reads what has come, if nobody else is at it.
     void poll();
     bool has_mail() const { return has_ready(endpoint_.segment, bell()); }
+    /// Something is there now that may become due: the background thread sees to it, also when it is parked.
+    void owe_a_tick();
     void advance_epoch() { epoch_.fetch_add(1, std::memory_order_relaxed); }
     /// After a value was given by a thread other than the one that pumps: whoever waits looks again.
     void wake_waiters();
@@ -94,6 +98,8 @@ class Pump {
     /// `is_due`: the answer is under way, so earlier spins in vain say nothing.
     bool spin(int64_t limit_ns, bool is_due = false);
     void leave_pump();
+    int64_t parking_limit();
+    void wake_background();
     void background();
     void daemon_lost();
     uint64_t epoch() const { return epoch_.load(std::memory_order_relaxed); }

@@ -209,6 +209,7 @@ struct Context {
     Id actor;
     uint64_t counter = 0;
     uint32_t attempt = 0;
+    bool has_resigned = false;  ///< the actor ends with this call, also where its code catches that
     std::string name;
 };
 extern thread_local Context* context;

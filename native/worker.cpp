@@ -223,6 +223,10 @@ void Worker::answer(Incoming& incoming, std::unique_ptr<Frame> frame, Context& h
             result = Owned(call(*frame, arguments));
         }
         end_if_fork(*core_);
+        if (result && here.has_resigned) {
+            PyErr_SetNone(PyExc_SystemExit);
+            result = Owned();
+        }
         const bool has_raised = !result;
         if (!has_raised) arguments.clear();
         if (result && core_->inbox.is_actor.load() && is_cancelled())

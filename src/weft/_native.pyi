@@ -426,6 +426,9 @@ def title_prefix(prefix: str) -> None:
 def exit_worker() -> None:
     """This worker ends once the current task is answered."""
 
+def resign() -> None:
+    """The call that this thread runs is its actor's last: it is answered with SystemExit, whatever it returns."""
+
 def retire_worker() -> None:
     """This worker takes no further task: those that were sent to it go back, its lease too, and then it is ended."""
 

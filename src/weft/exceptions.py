@@ -93,7 +93,7 @@ _RAY_MEANS_WEFT = "RAY_MEANS_WEFT"
 
 def package_name() -> str:
     """What the user calls this package: "ray" where `import ray` found it, here or in the driver."""
-    alias = sys.modules.get("ray")
+    alias = sys.modules.get("ray") or sys.modules.get("weft.compat.ray")
     is_ray = _RAY_MEANS_WEFT in os.environ if alias is None else alias.__name__.partition(".")[0] == "weft"
     return "ray" if is_ray else "weft"
 

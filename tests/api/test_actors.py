@@ -313,6 +313,36 @@ def test_an_actor_can_end_itself() -> None:
         weft.get(quitter.pid.remote())
 
 
+@pytest.mark.parametrize("concurrency", [1, 2, "async"])
+def test_code_that_catches_everything_does_not_keep_an_actor_that_exits(concurrency: int | str) -> None:
+    def resign() -> str:
+        try:
+            weft.actor.exit_actor()
+        except BaseException:
+            return "still here"
+
+    class Clings:
+        def pid(self) -> int:
+            return os.getpid()
+
+        def quit(self) -> str:
+            return resign()
+
+    class ClingsAsync(Clings):
+        async def quit(self) -> str:  # type: ignore[override]
+            return resign()
+
+    chosen = ClingsAsync if concurrency == "async" else Clings
+    options = {"max_concurrency": concurrency} if concurrency == 2 else {"num_cpus": 0}
+    clings = weft.remote(**options)(chosen).remote()
+    pid = weft.get(clings.pid.remote())
+    with pytest.raises(ActorDiedError, match=r"exit_actor\(\)"):
+        weft.get(clings.quit.remote())
+    assert ended(pid)
+    with pytest.raises(ActorDiedError):
+        weft.get(clings.pid.remote())
+
+
 def test_an_actor_that_calls_sys_exit_ends() -> None:
     @weft.remote
     class Quitter:

@@ -433,3 +433,28 @@ def test_a_collective_group_that_cannot_be_says_why() -> None:
         collective.create_collective_group([Member.remote()], 2, [0, 2], "gloo")
     with pytest.raises(RuntimeError, match="this process is in no collective group 'no such'"):
         collective.barrier("no such")
+
+
+def test_where_an_object_is_can_be_asked() -> None:
+    from ray.experimental import get_local_object_locations, get_object_locations
+
+    large, small, never = ray.put(np.zeros(1 << 20)), ray.put("small"), add.options(resources={"none": 1}).remote(1)
+    here = ray.get_runtime_context().get_node_id()
+    found = get_object_locations([large, small, never])
+    assert found[large]["node_ids"] == found[small]["node_ids"] == [here]
+    assert found[large]["object_size"] >= 8 << 20
+    assert found[never]["node_ids"] == [] and found[never]["object_size"] is None
+    assert get_local_object_locations([small]) == {small: found[small]}
+    ray.cancel(never)
+
+
+def test_an_actors_id_knows_its_job() -> None:
+    job = ray.get_runtime_context().get_job_id()
+    assert Counter.remote()._actor_id.job_id.hex() == job
+    assert not ray.put(1).is_nil()
+
+
+def test_a_group_of_actors_says_that_it_is_deprecated() -> None:
+    with pytest.warns(DeprecationWarning, match=r"use ray\.util\.multiprocessing"):
+        group = ray.util.ActorGroup(collections.Counter, num_actors=1)
+    group.shutdown()

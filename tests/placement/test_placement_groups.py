@@ -7,8 +7,10 @@ import pickle
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -31,7 +33,13 @@ from weft.util.placement_group import (
     placement_group_table,
     remove_placement_group,
 )
-from weft.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
+from weft.util.scheduling_strategies import (
+    In,
+    NodeAffinitySchedulingStrategy,
+    NodeLabelSchedulingStrategy,
+    NotIn,
+    PlacementGroupSchedulingStrategy,
+)
 
 
 @weft.remote
@@ -166,6 +174,10 @@ def test_child_tasks_are_captured_on_demand(weft_session: ModuleType) -> None:
     capturing = PlacementGroupSchedulingStrategy(small, placement_group_capture_child_tasks=True)
     outside = parent.options(scheduling_strategy=capturing).remote(placement_group=None)
     assert weft.get(outside, timeout=60) == (None, None)
+    no_group = parent.options(scheduling_strategy=capturing).remote(
+        scheduling_strategy=PlacementGroupSchedulingStrategy(None)
+    )
+    assert weft.get(no_group, timeout=60) == (None, None)
     alone = parent.options(scheduling_strategy=PlacementGroupSchedulingStrategy(small)).remote()
     assert weft.get(alone, timeout=60) == (None, None)
 
@@ -333,3 +345,22 @@ def test_the_higher_priority_runs_first(weft_session: ModuleType) -> None:
     lines = weft.get(log.read.remote())
     last_high = max(index for index, line in enumerate(lines) if line == "high")
     assert last_high < 25, lines
+
+
+ANY: Any = {"values": 123, "conditions": ["a"], "condition": "b", "key": 1}
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: In(), "The variadic parameter of the In operator must be a non-empty tuple"),
+        (lambda: NotIn("a", ANY["values"]), "Type of value in position 1 for the NotIn operator must be str"),
+        (lambda: NodeLabelSchedulingStrategy({}), "cannot both be empty"),
+        (lambda: NodeLabelSchedulingStrategy({"a": ANY["condition"]}), "must be one of the `In`, `NotIn`, `Exists` or"),
+        (lambda: NodeLabelSchedulingStrategy({ANY["key"]: In("b")}), "map key of the hard parameter must be of type"),
+        (lambda: NodeLabelSchedulingStrategy({}, soft=ANY["conditions"]), "The soft parameter must be a map"),
+    ],
+)
+def test_conditions_on_labels_are_checked_where_they_are_made(make: Callable[[], object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make()

@@ -53,6 +53,20 @@ def test_deduplication_can_be_switched_off(capsys: pytest.CaptureFixture[str], m
     assert capsys.readouterr().out.count("same") == 3
 
 
+def test_what_has_no_newline_is_shown_once_it_does_not_grow() -> None:
+    reading, writing = os.pipe()
+    try:
+        stream = TaggedStream(writing, None, "<stdout>")
+        for number in range(3):
+            stream.write(f"{number} ")
+        assert os.read(reading, 1000) == b"\x1e\x1f0 1 2 \n"
+        stream.write("next\n")
+        assert os.read(reading, 1000) == b"\x1e\x1fnext\n"
+    finally:
+        os.close(reading)
+        os.close(writing)
+
+
 def test_a_stream_tags_whole_lines() -> None:
     reading, writing = os.pipe()
     try:

@@ -170,7 +170,14 @@ def test_annotations_leave_the_function_as_it_is() -> None:
     def old() -> int:
         return 3
 
+    @Deprecated(message="Use public().", warning=True)
+    class Old:
+        def __init__(self, value: int) -> None:
+            self.value = value
+
     assert (public(), inner()) == (1, 2)
+    with pytest.warns(WeftDeprecationWarning, match="Old is deprecated. Use public"):
+        assert Old(3).value == 3
     assert "PublicAPI (stable)" in (public.__doc__ or "")
     with pytest.warns(WeftDeprecationWarning, match="Use public"):
         assert old() == 3

@@ -17,8 +17,9 @@ from weft.engine.process.actors.actor_class import ActorClassVariant
 from weft.engine.process.actors.actor_handle import ActorMethodVariant
 from weft.engine.process.calls.remote_function import RemoteFunctionVariant
 from weft.exceptions import ActorError, TaskCancelledError, TaskError, UnserializableException
+from weft.ids import ActorID, JobID
 from weft.remote_function import RemoteFunction
-from weft.runtime_context import RuntimeContext
+from weft.runtime_context import RuntimeContext, get_runtime_context
 
 
 def teach() -> None:
@@ -37,6 +38,8 @@ def teach() -> None:
         (ActorMethodVariant, "bind", class_node.bind_method),
         (RuntimeContext, "get_accelerator_ids", _accelerator_ids),
         (ObjectRef, "_on_completed", _on_completed),
+        (ObjectRef, "is_nil", lambda self: False),
+        (ActorID, "job_id", property(_job_of)),
         (TaskError, "make_dual_exception_instance", TaskError.as_instanceof_cause),
         (UnserializableException, "__str__", _text_of_unserializable),
         (ActorError, "__str__", _text_of_actor_error),
@@ -59,6 +62,11 @@ _gpus_alone = RuntimeContext.get_accelerator_ids
 def _accelerator_ids(self: RuntimeContext) -> dict[str, list[str]]:
     """Of each kind that Ray knows, whether there are any or not."""
     return {**{name: [] for name in _ACCELERATORS}, **_gpus_alone(self)}
+
+
+def _job_of(self: ActorID) -> Any:
+    """Of the driver that this process works for."""
+    return JobID.from_hex(get_runtime_context().get_job_id())
 
 
 def _on_completed(self: ObjectRef[Any], callback: Callable[[Any], object]) -> None:

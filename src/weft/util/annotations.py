@@ -43,7 +43,13 @@ def Deprecated(*args: Any, message: str = "", warning: bool = False) -> Any:
 
     def decorate(target: T) -> T:
         noted: T = _note(target, f"Deprecated. {message}".strip())
-        return _warned(noted, message) if warning and not isinstance(target, type) else noted
+        if not warning:
+            return noted
+        if isinstance(target, type):  # it stays the class that it is: making an instance says so
+            target.__init__ = _warned(target.__init__, message, target.__qualname__)  # type: ignore[misc]
+            return noted
+        warned: T = _warned(noted, message)
+        return warned
 
     return decorate(args[0]) if args else decorate
 
@@ -57,12 +63,12 @@ def _note(target: T, note: str) -> T:
     return target
 
 
-def _warned(target: Any, message: str) -> Any:
+def _warned(target: Any, message: str, name: str = "") -> Any:
     call: Callable[..., Any] = target
+    name = name or getattr(call, "__qualname__", repr(call))
 
     @functools.wraps(call)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        name = getattr(call, "__qualname__", repr(call))
         warnings.warn(f"{name} is deprecated. {message}".strip(), WeftDeprecationWarning, stacklevel=2)
         return call(*args, **kwargs)
 

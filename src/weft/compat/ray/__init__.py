@@ -6,15 +6,18 @@ A module of this package goes before Weft's of the same name; see `weft.compat.a
 from __future__ import annotations
 
 import logging
+import os
 from typing import Any
 
 import weft
 from weft.compat import words
-from weft.compat.alias import API_LEVEL, stand_before_weft
+from weft.compat.alias import API_LEVEL, ON_ZERO, VARIABLE, stand_before_weft
 
 __version__ = API_LEVEL
 __commit__ = ""
 logger = logging.getLogger("ray")
+os.environ.setdefault(VARIABLE, "1")  # for workers, whose messages and titles say "ray", too
+os.environ.setdefault(ON_ZERO, "0")
 stand_before_weft()
 words.teach()
 

@@ -91,6 +91,12 @@ class Homes:
                 found.append((known.origin[:3], (self._objects.number, *entry, known.origin[3])))
         return found
 
+    def home_of(self, entry: Entry) -> str:
+        """The id of the node that its bytes come from; empty for this one, and for one that is gone."""
+        known = self._objects.imports.get(entry)
+        member = None if known is None else self._members.members.get(known.origin[0])
+        return "" if member is None else member.node_id
+
     def rehome(self, homes: Iterable[tuple[Origin, GlobalObject]]) -> None:
         """Objects of dead nodes, by their old names: what they are called now."""
         for old, new in homes:

@@ -136,6 +136,7 @@ class ClusterShell:
         self.keeping.on_job_ended = self.inheritance.left.functions.look_later
         self.replicas = ReplicasShell(loop, state, members, self.objects)
         daemon.requests.keep_replicas = self.replicas.begin
+        daemon.requests.home_of = self.homes.home_of
 
     def _make_handlers(self) -> dict[type[lm.LinkMessage], Any]:
         """What becomes of each message."""

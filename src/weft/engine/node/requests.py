@@ -73,6 +73,8 @@ class Requests:
         self._views = views
         self.keep_replicas: Callable[[Process, int, int, list[str]], None] = lambda entry, size, replicas, nodes: None
         """The cluster's (`cluster.replicas`)."""
+        self.home_of: Callable[[Process], str] = lambda entry: ""
+        """The cluster's (`cluster.homes`)."""
         self._started_s = time.time()
         self._table = {**self._methods(), **more}
 
@@ -115,6 +117,7 @@ class Requests:
             "kv_put": self.key_values.put,
             "kv_del": self.key_values.delete,
             "keep_replicas": self._keep_replicas,
+            "object_home": self._object_home,
         }
 
     def answer(self, process: Process, request: Request) -> Reply | None:
@@ -131,6 +134,9 @@ class Requests:
     ) -> None:
         """Of an object that was put on this node, and fetched on others."""
         self.keep_replicas((entry, generation), bytes, replicas, nodes)
+
+    def _object_home(self, asker: Asker, entry: int, generation: int) -> str:
+        return self.home_of((entry, generation))
 
     def _list_tasks(self, asker: Asker, limit: int = MOST_ROWS) -> Pending:
         return self.survey("tasks", limit)

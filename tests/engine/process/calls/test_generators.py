@@ -237,3 +237,34 @@ def test_a_generator_may_be_ahead_by_more_items_than_its_record_has_room_for() -
     """The number wrapped: 2³² + 1 was taken for 1."""
     assert generators.window(2**32 + 1) == generators.window(-1) == generators.NO_LIMIT
     assert generators.window(7) == 7
+
+
+def test_a_generator_may_yield_several_objects_at_once() -> None:
+    @weft.remote(_num_objects_per_yield=2)
+    def pairs(count: int) -> Any:
+        for number in range(count):
+            yield number, f"about {number}"
+
+    class Source:
+        @weft.method(_num_objects_per_yield=2)
+        async def pairs(self) -> Any:
+            yield [1, 2]
+
+    assert [weft.get(ref) for ref in pairs.remote(2)] == [0, "about 0", 1, "about 1"]
+    source = weft.remote(Source).remote()
+    assert [weft.get(ref) for ref in source.pairs.remote()] == [1, 2]
+    with pytest.raises(ValueError, match=r"_num_objects_per_yield.*not supported in '.options"):
+        pairs.options(_num_objects_per_yield=3)
+    with pytest.raises(ValueError, match="_num_objects_per_yield=2 is for generators"):
+        weft.remote(_num_objects_per_yield=2)(len)
+
+
+def test_what_is_not_so_many_objects_as_the_generator_said_is_an_error() -> None:
+    @weft.remote(_num_objects_per_yield=2)
+    def wrong() -> Any:
+        yield (1,)
+
+    only, *more = wrong.remote()
+    with pytest.raises(ValueError, match=r"must yield tuples of 2, .* but yielded 1 values"):
+        weft.get(only)
+    assert not more

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 from typing import Any
 
+import psutil
 import pytest
 
 import weft
 from programs import run
+from waiting import wait_until
 
 
 @pytest.fixture
@@ -97,6 +99,12 @@ def test_a_gpu_is_shown_to_who_asked_for_it(no_session: None) -> None:
     ids, shown = weft.get(devices.options(num_gpus=1).remote())
     assert len(ids) == 1
     assert shown == str(ids[0])
+
+
+def test_a_worker_lets_go_of_its_gpu_also_while_its_driver_is_busy_with_other_things(no_session: None) -> None:
+    weft.init(num_cpus=1, num_gpus=1)
+    pid = weft.get(weft.remote(num_gpus=1)(os.getpid).remote())
+    wait_until(lambda: not psutil.pid_exists(pid))  # this process asks nothing of the engine meanwhile
 
 
 def test_a_device_that_is_named_by_uuid_is_shown_by_its_name(no_session: None, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,11 @@ from typing import Any
 
 import weft.util
 
-_OWN = {"connect": "weft.compat.ray.util.client", "disconnect": "weft.compat.ray.util.client"}
+_OWN = {
+    "ActorGroup": "weft.compat.ray.util.actor_group",
+    "connect": "weft.compat.ray.util.client",
+    "disconnect": "weft.compat.ray.util.client",
+}
 _SUBMODULES = frozenset(("client", "collective", "dask", "multiprocessing"))
 
 __all__ = [*_OWN, *(name for name in dir(weft.util) if not name.startswith("_"))]

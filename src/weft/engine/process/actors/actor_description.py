@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, TypeVar, overload
 
+from weft.engine.process.calls import grouped_items
 from weft.engine.process.calls.parameters import Parameters
 from weft.engine.process.calls.remote_function import code_flags, is_generator
 from weft.engine.process.options import call_options
@@ -110,6 +111,8 @@ def method(*args: Any, **given: Any) -> Any:
     call_options.validate(given, "methods")
 
     def decorate(function: Any) -> Any:
+        if (grouped := given.get(grouped_items.OPTION, 1)) != 1:
+            function = grouped_items.each_alone(function, grouped)
         setattr(function, MARK, dict(given))
         return function
 

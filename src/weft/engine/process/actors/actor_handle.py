@@ -152,7 +152,7 @@ class ActorMethod:
 
     def options(self, **given: Any) -> ActorMethodVariant:
         """The same method with other options: num_returns, name, concurrency_group, max_task_retries..."""
-        call_options.validate(given, "methods")
+        call_options.validate(given, "methods", in_options=True)
         changed = self._method
         returns = given.get("num_returns")
         if returns is not None:

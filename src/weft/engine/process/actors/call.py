@@ -22,7 +22,8 @@ class Call:
     """One call: what to run, and the native call to answer."""
 
     __slots__ = (
-        "args", "group", "has_begun", "is_cancelled", "kwargs", "method", "name", "native", "streams", "task", "thread",
+        "args", "group", "has_begun", "has_resigned", "is_cancelled", "kwargs", "method", "name", "native", "streams",
+        "task", "thread",
     )  # fmt: skip
 
     def __init__(
@@ -43,6 +44,7 @@ class Call:
         self.is_cancelled = False
         self.has_begun = False
         """Of a coroutine: whether its first step was taken."""
+        self.has_resigned = False
         self.task = task or _native.current_task()
         self.group: Any = None
         self.thread = 0

@@ -120,6 +120,8 @@ class ConcurrentCalls:
         """Answer the call (CON-2), then see whether somebody waits for the actor to be idle."""
         if _native.is_fork():
             lifecycle.end_fork(error)
+        if call.has_resigned and not isinstance(error, SystemExit):  # it caught what exit_actor() raised
+            error = ActorExit(lifecycle.EXIT_TEXT)
         if isinstance(error, SystemExit):
             self.leave(error)
         if call.is_cancelled:
@@ -166,6 +168,11 @@ class ConcurrentCalls:
     def is_cancelled(self, task: bytes) -> bool:
         call = self._open.get(task)
         return call is not None and call.is_cancelled
+
+    def resign(self, task: bytes) -> None:
+        """This call is its actor's last, also if its code catches what `exit_actor()` raises."""
+        if (call := self._open.get(task)) is not None:
+            call.has_resigned = True
 
     def leave(self, error: SystemExit) -> None:
         """Code of the actor wants the process to end: for an orderly end, after every call that has begun."""

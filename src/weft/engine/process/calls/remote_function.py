@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
 
 from weft import _native
-from weft.engine.process.calls import call_limit, export, generator, introspection
+from weft.engine.process.calls import call_limit, export, generator, grouped_items, introspection
 from weft.engine.process.calls.parameters import Parameters, check_for
 from weft.engine.process.options import call_options
 from weft.engine.process.options.call_options import TaskOptions
@@ -105,6 +105,8 @@ class RemoteFunction(Generic[P, R]):
     def __init__(self, function: Callable[P, R], given: Mapping[str, Any]) -> None:
         check_function(function)
         call_options.validate(given, "tasks")
+        if (grouped := given.get(grouped_items.OPTION, 1)) != 1:
+            function = grouped_items.each_alone(function, grouped)
         self._function = function
         self._given = call_options.settled(given)
         self._adopt()

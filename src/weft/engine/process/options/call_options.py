@@ -83,6 +83,7 @@ OPTIONS: dict[str, Option] = {
     "writable_args": Option((bool,), actors=False, methods=True),
     "retry_exceptions": Option((bool, list, tuple), retry_exceptions, actors=False, methods=True),
     "_generator_backpressure_num_objects": Option((int, NONE), backpressure, actors=False, methods=True),
+    "_num_objects_per_yield": Option((int,), count(False), actors=False, methods=True),
     "max_restarts": Option((int, NONE), attempts, tasks=False),
     "max_task_retries": Option((int, NONE), attempts, tasks=False, methods=True),
     "checkpoint": Option((int, CheckpointPolicy, NONE), checkpoint, tasks=False),
@@ -134,6 +135,11 @@ def validate(given: Mapping[str, Any], kind: str, in_options: bool = False) -> N
             option.check(name, value)
     if in_options and kind == "tasks" and "max_calls" in given:
         raise ValueError("Setting 'max_calls' is not supported in '.options()'.")
+    if in_options and "_num_objects_per_yield" in given:
+        raise ValueError(
+            "Setting '_num_objects_per_yield' is not supported in '.options()': it says how the generator is written. "
+            "Give it to @weft.remote or @weft.method."
+        )
     if in_options and kind == "actors" and given.get("concurrency_groups") is not None:
         raise ValueError("Setting 'concurrency_groups' is not supported in '.options()'.")
 

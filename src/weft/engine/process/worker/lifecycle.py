@@ -27,6 +27,8 @@ from weft.engine.process.worker import output
 _once = threading.Lock()
 _leaving = False
 """Whether this actor ends by its own wish; the daemon is told last, since it may kill at once."""
+_has_resigned = False
+"""Whether exit_actor() was called."""
 EXIT_TEXT = "The actor ended itself by exit_actor() (INTENDED_USER_EXIT); this call was its last or came too late."
 
 
@@ -47,7 +49,17 @@ def exit_actor() -> None:
             "exit_actor API is called on a non-actor worker: only a method of an actor can end its actor. "
             "Use weft.kill(handle) elsewhere."
         )
+    global _has_resigned
+    _has_resigned = True
+    _native.resign()  # code that catches the error, with a bare `except:`, does not keep the actor
+    if (calls := context_state.state.calls) is not None:
+        calls.resign(current.task()[0])
     raise ActorExit(EXIT_TEXT)
+
+
+def as_asked(error: SystemExit) -> SystemExit:
+    """What exit_actor() has raised: the core's own where the actor's code has caught it."""
+    return ActorExit(EXIT_TEXT) if _has_resigned and error.code is None else error
 
 
 def is_orderly(error: SystemExit) -> bool:
