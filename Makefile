@@ -151,12 +151,12 @@ worlds: build  ## five machines in network namespaces, one of them in trouble, o
 .PHONY: test-modin
 test-modin: build  ## Modin's own tests on Weft, of those that pass on its Python engine; MODIN_TESTS=20 a file, 0: all
 	@$(pip) --group modin-tests
-	@$(python) tests/weft_pandas/modin_suite.py --per-file $(MODIN_TESTS)
+	@$(python) tests/weft_modin/modin_suite.py --per-file $(MODIN_TESTS)
 
 .PHONY: test-pandas
 test-pandas: build  ## pandas' own tests on deferred frames, of those that pass on pandas; PANDAS_TESTS=20 a file, 0: all
-	@$(python) tests/weft_pandas_deferred/pandas_suite.py --per-file $(PANDAS_TESTS) --least 99
-	@$(python) tests/weft_pandas_deferred/pandas_suite.py --per-file $(PANDAS_TESTS) --rows 0 --least 97
+	@$(python) tests/weft_pandas/pandas_suite.py --per-file $(PANDAS_TESTS) --least 99
+	@$(python) tests/weft_pandas/pandas_suite.py --per-file $(PANDAS_TESTS) --rows 0 --least 97
 
 .PHONY: test-ray-docs
 test-ray-docs: build  ## the programs of Ray's documentation on Weft, from a clone of its repository; RAY_REPOSITORY=path

@@ -1,6 +1,8 @@
-"""weft.pandas beside pandas and beside Modin on Ray: seconds and memory of the same operations on the same frames.
+"""weft.pandas.modin beside pandas and Modin on Ray: seconds and memory of the same operations on the same frames.
 
-    python benchmarks/pandas_frames.py [--rows 1000000] [--rounds 3] [--ray-python PYTHON_WITH_MODIN_AND_RAY]
+    python benchmarks/pandas_frames.py [--rows 1000000] [--rounds 3] [--in-parts] [--ray-python PYTHON]
+
+PYTHON has Modin and Ray.
 
 Each library runs in processes of its own, one after another; a figure is the best of the rounds. Memory is the highest
 sum of the proportional set sizes of the process and its descendants, sampled.
@@ -31,6 +33,8 @@ def measure(library: str, rows: int, rounds: int, path: str) -> dict[str, float]
     if library == "pandas":
         import pandas as pd
     elif library == "weft":
+        import weft.pandas.modin as pd
+    elif library == "parts":
         import weft.pandas as pd
     else:
         import ray
@@ -64,6 +68,10 @@ def finish(result: Any) -> Any:
     """Wait until it is there; pandas has it at once."""
     if hasattr(result, "_query_compiler"):
         result._query_compiler.execute()
+    elif "_plan" in getattr(result, "__dict__", {}):
+        from weft.pandas.frames import table_of
+
+        table_of(result)
     return result
 
 
@@ -126,6 +134,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--ray-python", help="a Python that has Modin and Ray")
+    parser.add_argument("--in-parts", action="store_true", help="weft.pandas itself, not the engine for Modin")
     parser.add_argument("--library", help=argparse.SUPPRESS)
     parser.add_argument("--csv", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -138,7 +147,8 @@ def main() -> None:
         pythons = {"pandas": sys.executable, "weft": sys.executable}
         if options.ray_python:
             pythons["ray"] = options.ray_python
-        measured = {name: run_library(python, name, options, str(path)) for name, python in pythons.items()}
+        sides = {name: "parts" if name == "weft" and options.in_parts else name for name in pythons}
+        measured = {name: run_library(python, sides[name], options, str(path)) for name, python in pythons.items()}
         report(measured, options.rows, path.stat().st_size)
 
 

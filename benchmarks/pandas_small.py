@@ -1,8 +1,8 @@
-"""Small frames in weft.pandas beside plain pandas: what a call costs more, in turns, in one process.
+"""Small frames in weft.pandas.modin beside plain pandas: what a call costs more, in turns, in one process.
 
     python benchmarks/pandas_small.py [--rows 1000 100000] [--rounds 100] [--all]
 
-A round calls pandas for a while and then weft.pandas, as often; a figure is the best of the rounds, by the clock.
+A round calls pandas for a while and then weft.pandas.modin, as often; a figure is the best of the rounds, by the clock.
 Frames stay small: no engine starts. Without `--all` only what takes more than 1.1 times pandas' time is listed, and how
 many cases do not.
 """
@@ -115,10 +115,10 @@ def main() -> None:
     warnings.simplefilter("ignore")
     import pandas
 
-    import weft.pandas as pd
+    import weft.pandas.modin as pd
 
     cases = [case.strip() for case in CASES if case.strip()]
-    print("| rows | case | pandas, µs | weft.pandas, µs | × pandas' time | more, µs |\n|---|---|---|---|---|---|")
+    print("| rows | case | pandas, µs | weft.pandas.modin, µs | × pandas' time | more, µs |\n|---|---|---|---|---|---|")
     for rows in options.rows:
         source, ratios = made(rows), []
         for case in cases:

@@ -1,4 +1,4 @@
-"""What users call most, on weft.pandas beside pandas, in turns in one program: seconds by the clock, and of CPU.
+"""What users call most, on weft.pandas.modin beside pandas, in turns in one program: seconds by the clock, and of CPU.
 
     python benchmarks/pandas_sweep.py [--rows 600000] [--rounds 5] [--cases "sort_values" "str.upper"]
 
@@ -152,13 +152,16 @@ def main() -> None:
     options = parser.parse_args()
     import pandas
 
-    import weft.pandas
+    import weft.pandas.modin as ours
 
     frame = made(options.rows)
-    print("| case | clock, ms: pandas | weft.pandas | × | CPU, ms: pandas | weft.pandas | × |")
+    print("| case | clock, ms: pandas | weft.pandas.modin | × | CPU, ms: pandas | weft.pandas.modin | × |")
     print("|---" * 7 + "|")
     with tempfile.TemporaryDirectory() as folder:
-        libraries = (runs_of(pandas, frame, folder), runs_of(weft.pandas, finish(weft.pandas.DataFrame(frame)), folder))
+        libraries = (
+            runs_of(pandas, frame, folder),
+            runs_of(ours, finish(ours.DataFrame(frame)), folder),
+        )
         for case in options.cases or libraries[0]:
             print(line_of(case, libraries, options.rounds), flush=True)
 

@@ -1,8 +1,8 @@
-"""weft.pandas beside pandas on large frames, in turns in one program: seconds by the clock, and of CPU.
+"""weft.pandas.modin beside pandas on large frames, in turns in one program: seconds by the clock, and of CPU.
 
     python benchmarks/pandas_turns.py [--rows 5000000] [--rounds 9] [--cases isna fillna]
 
-By the clock a busy machine tells little. CPU time tells more: of pandas it is what one thread took; of weft.pandas the
+By the clock a busy machine tells little. CPU time tells more: of pandas it is what one thread took; of Weft the
 driver's and that of the worker that took longest, one after the other: about the time on idle cores. The best of the
 rounds.
 """
@@ -82,11 +82,11 @@ def main() -> None:
     options = parser.parse_args()
     import pandas
 
-    import weft.pandas
+    import weft.pandas.modin
 
     frame = made(options.rows)
-    libraries = (runs_of(pandas, frame), runs_of(weft.pandas, finish(weft.pandas.DataFrame(frame))))
-    print("| case | clock, ms: pandas | weft.pandas | × | CPU, ms: pandas | weft.pandas | × |")
+    libraries = (runs_of(pandas, frame), runs_of(weft.pandas.modin, finish(weft.pandas.modin.DataFrame(frame))))
+    print("| case | clock, ms: pandas | weft.pandas.modin | × | CPU, ms: pandas | weft.pandas.modin | × |")
     print("|---" * 7 + "|")
     for case in options.cases:
         print(line_of(case, libraries, options.rounds), flush=True)

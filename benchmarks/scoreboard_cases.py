@@ -365,7 +365,7 @@ def frame_side(library: str) -> Callable[[Setting], dict[str, float]]:
 
 
 FRAMES = Section(
-    "weft.pandas: frames",
+    "weft.pandas.modin: frames",
     "500,000 rows of 20 columns; a result counts when it is there, not when it is promised; the best of 3 in one "
     "process.",
     tuple(Case(name, "s", less_is_better=True) for name in FRAME_CASES),

@@ -25,7 +25,7 @@ def main(rows=600_000):
         names = pd.DataFrame({"city": range(5), "name": ["Aix", "Bern", "Cork", "Delft", "Essen"]})
         print(trips.merge(names, on="city").groupby("name").fare.mean())
         print(pd.explain(trips))
-        return by_city.modin.to_pandas()
+        return by_city
 
 
 if __name__ == "__main__":

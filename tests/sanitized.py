@@ -28,7 +28,7 @@ REPORTS = BUILD / "sanitizer-reports"
 LOG = f"log_path={REPORTS / 'process'}"
 COMPILER = os.environ.get("CXX", "g++")
 FLAGS = "-std=c++20 -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -shared -fPIC".split()
-PANDAS = ["-k", "not resampled and not moves_to_weft and not extension", "tests/weft_pandas/test_pandas_direct.py"]
+PANDAS = ["-k", "not resampled and not moves_to_weft and not extension", "tests/weft_modin/test_pandas_direct.py"]
 ENGINE = [
     "tests/api",
     "tests/engine",
@@ -46,7 +46,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what is installed is put back then, too
     what, *arguments = sys.argv[1:]
     if what == "pandas":
-        import weft.pandas._direct as module
+        import weft.pandas.modin._direct as module
 
         with _exchanged(module.__file__, _pandas_module()):
             return _run(["-m", "pytest", "-q", *PANDAS], _address())

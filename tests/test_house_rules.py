@@ -68,6 +68,7 @@ FLOOR = "weft.library"
 # What one library takes from another, as any user would; all else that two of them need is in the floor.
 BRIDGES = {
     ("weft.pandas.exchange", "weft.data"),  # to_dataset, from_dataset
+    ("weft.pandas.modin.exchange", "weft.data"),
     ("weft.pandas.frame_source", "weft.data"),  # a frame as a source of a dataset
     ("weft.train.trainer", "weft.tune"),  # a Trainer as a trainable of Tune
 }

@@ -1,4 +1,5 @@
-/// The module `weft.pandas._direct`: calls of small frames that go straight to pandas, past Modin's layers.
+/// The module `weft.pandas.modin._direct`: calls of small frames that go straight to pandas, past Modin's
+/// layers.
 ///
 /// What pandas does with a small frame takes some microseconds, so what is around it may take tenths of one:
 /// too few for functions of Python. Each callable here is the attribute of one of Modin's classes, and knows
@@ -297,7 +298,7 @@ PyType_Slot direct_slots[] = {
     {Py_tp_getset, direct_attributes},
     {0, nullptr},
 };
-PyType_Spec direct_spec = {"weft.pandas._direct.Direct", sizeof(Direct), 0,
+PyType_Spec direct_spec = {"weft.pandas.modin._direct.Direct", sizeof(Direct), 0,
                            Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL |
                                Py_TPFLAGS_METHOD_DESCRIPTOR | Py_TPFLAGS_DISALLOW_INSTANTIATION,
                            direct_slots};

@@ -107,7 +107,7 @@ PyType_Slot indexer_slots[] = {
     {Py_tp_doc, const_cast<char*>("What loc, iloc, at or iat of a small frame gives.")},
     {0, nullptr},
 };
-PyType_Spec indexer_spec = {"weft.pandas._direct.Indexer", sizeof(Indexer), 0,
+PyType_Spec indexer_spec = {"weft.pandas.modin._direct.Indexer", sizeof(Indexer), 0,
                             Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION,
                             indexer_slots};
 

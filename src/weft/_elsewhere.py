@@ -13,6 +13,11 @@ _HANDLE = 'write get_app_handle("default"), or get_deployment_handle(deployment,
 _TORCH_TRAINER = 'write weft.train.Trainer(loop, workers=2, backend="torch").fit()'
 _DATA_LOADER = "iterate train.get_dataset_shard(name), or use a DistributedSampler with the context's rank"
 
+_FRAMES = {
+    "compute": "nothing is to be called: frames are computed as they are used",
+    "scan_csv": "write read_csv(paths); weft.data.read_csv reads nothing before it is needed",
+    "scan_parquet": "write read_parquet(paths); weft.data.read_parquet reads nothing before it is needed",
+}
 WRITE_INSTEAD: dict[str, dict[str, str]] = {
     "weft": {
         "ActorPool": "write from weft.util import ActorPool",
@@ -51,10 +56,10 @@ WRITE_INSTEAD: dict[str, dict[str, str]] = {
         "scan_parquet": "write read_parquet(paths), which reads nothing before it is needed",
     },
     "weft.pandas": {
-        "compute": "nothing is to be called: frames are computed as they are used",
-        "scan_csv": "write read_csv(paths); weft.data.read_csv reads nothing before it is needed",
-        "scan_parquet": "write read_parquet(paths); weft.data.read_parquet reads nothing before it is needed",
+        **_FRAMES,
+        "set_small_rows": "write set_rows(n): frames of so many rows and more are computed in parts",
     },
+    "weft.pandas.modin": _FRAMES,
     "weft.rl": {
         "CheckpointCallback": "write model.learn(steps, callback) and save in the callback, which gets each result",
         "DummyVecEnv": _VECTORS,

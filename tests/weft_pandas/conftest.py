@@ -1,4 +1,4 @@
-"""What the tests of weft.pandas share: frames that are large enough to be cut, on an engine with two CPUs."""
+"""Everything that can be deferred is, on three parts in the test's own process, unless a test says otherwise."""
 
 from __future__ import annotations
 
@@ -6,6 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 from tests.polars_awake import wake_polars
+
+import weft.pandas as pd
+from weft.pandas.moves import Moves, moves
+from weft.pandas.parts import in_this_process
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -15,12 +19,9 @@ def _polars_is_awake() -> None:
 
 
 @pytest.fixture(autouse=True)
-def _several_blocks() -> Iterator[None]:
-    """So that frames of a few thousand rows and five columns are cut both ways."""
-    import modin.config
-
-    import weft.pandas as pd
-
-    pd.set_small_rows(None)
-    with modin.config.context(NPartitions=3, MinRowPartitionSize=16, MinColumnPartitionSize=2):
+def _all_deferred() -> Iterator[None]:
+    pd.set_rows(0)
+    moves.__dict__.update(Moves().__dict__)
+    with in_this_process(3):
         yield
+    pd.set_rows(None)

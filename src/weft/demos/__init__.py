@@ -60,6 +60,6 @@ ALL = (
     Demo("serve", "weft.serve: replicas, batches and new weights while requests come in"),
     Demo("train", "weft.train: data-parallel training, a worker killed in mid-run"),
     Demo("data", "weft.data: two million rows of Parquet, grouped on all cores", ("polars", "pyarrow"), "data"),
-    Demo("pandas", "weft.pandas: one changed import line", ("modin", "pyarrow"), "pandas"),
+    Demo("pandas", "weft.pandas: one changed import line", ("pandas", "pyarrow"), "pandas"),
 )
 BY_NAME = {demo.name: demo for demo in ALL}

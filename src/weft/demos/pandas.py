@@ -12,7 +12,7 @@ import weft.pandas
 from weft.demos import Options
 from weft.demos.story import chapter, say, session
 
-pd: Any = weft.pandas  # Modin has no types
+pd: Any = weft.pandas  # every name of pandas
 
 
 def main(options: Options) -> None:

@@ -1,14 +1,16 @@
-"""weft.pandas: pandas on all cores and on a cluster. Change one import line:
+"""weft.pandas: the installed pandas, whose large frames are computed in parts on Weft. Change one import line:
 
 >>> import weft.pandas as pd
 >>> frame = pd.DataFrame({"word": ["a", "b", "a"], "n": [1, 2, 3]})
 >>> frame.groupby("word").n.sum().to_dict()
 {'a': 4, 'b': 2}
 
-The pandas API is Modin's (0.37, which wants pandas 2.2 or 2.3); this package is an execution engine for it, named
-`Weft`, and the names of `modin.pandas` are the names of this module. With `MODIN_ENGINE=weft` in the environment a
-plain `import modin.pandas` finds the engine too. The first name that is used loads pandas and Modin
-(`pip install 'weft[pandas]'`); the first frame that needs it starts Weft.
+Every name is pandas', 2.2 to 3.1; small frames are plain objects of pandas. A large one (`set_rows`) is a real
+DataFrame without values: what can be done on its parts, with the very result that pandas gives, is done by tasks, and
+anything else makes pandas look for the values, which are then gathered. `python -m weft.pandas script.py` and
+`%load_ext weft.pandas` do the same for programs that say `import pandas`. The first name that is used loads pandas
+(`pip install 'weft[pandas]'`); the first frame that needs it starts Weft. An engine for Modin is
+in `weft.pandas.modin`.
 """
 
 from __future__ import annotations
@@ -18,100 +20,69 @@ from typing import Any
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from modin.pandas import *  # noqa: F403
+    from pandas import *  # noqa: F403
 
     from weft.pandas.exchange import from_arrow as from_arrow
     from weft.pandas.exchange import from_dataset as from_dataset
     from weft.pandas.exchange import to_arrow as to_arrow
     from weft.pandas.exchange import to_dataset as to_dataset
     from weft.pandas.exchange import to_torch as to_torch
-    from weft.pandas.journal import FallbackError as FallbackError
-    from weft.pandas.journal import explain as explain
-    from weft.pandas.journal import strict as strict
-    from weft.pandas.small import set_small_rows as set_small_rows
+    from weft.pandas.facade import install as install
+    from weft.pandas.facade import uninstall as uninstall
+    from weft.pandas.limits import set_rows as set_rows
+    from weft.pandas.moves import FallbackError as FallbackError
+    from weft.pandas.moves import explain as explain
+    from weft.pandas.moves import strict as strict
 
 _HOMES = {
     "exchange": "from_arrow from_dataset to_arrow to_dataset to_torch",
-    "journal": "FallbackError explain strict",
-    "small": "set_small_rows",
+    "facade": "DataFrame Series install merge read_csv read_parquet uninstall",
+    "limits": "set_rows",
+    "moves": "FallbackError explain strict",
 }
-_OF_PANDAS = frozenset(("compat", "core", "offsets", "tseries", "util"))
-"""Modules that Modin does not hand on; programs write `pd.offsets.MonthEnd()`."""
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
-_MODULES = frozenset(
-    "autoload axis_partition calls column_means deferred dense_groups direct direct_columns direct_extensions "
-    "direct_functions direct_general direct_groups direct_values direct_views direct_writes exact exchange files "
-    "frame frame_source group_sums grouping joining journal json_lines late_blocks modin_costs modin_repairs "
-    "near packing parquet_parts partition partitions query_compiler registration sent_series sheets small "
-    "text_dates text_stretches wrapper".split()
-)
-_NOT_OF_MODIN = _MODULES | _OF_PANDAS | _HOME_OF.keys()
 
 
-_modin_pandas: Any = None
-"""The module, once it is in use."""
+def __getattr__(name: str) -> Any:
+    if name.startswith("__") and name not in ("__version__", "__git_version__"):
+        raise AttributeError(f"module 'weft.pandas' has no attribute {name!r}")
+    import importlib
 
-
-def __getattr__(name: str) -> object:
-    # Only the classes are kept in globals(): Modin's functions may be replaced by extensions of the backend in use.
-    if _modin_pandas is not None and name not in _NOT_OF_MODIN:
-        found = getattr(_modin_pandas, name, _modin_pandas)
-        if found is not _modin_pandas:
-            return found
     try:
-        return _found(name)
+        if name not in _HOME_OF:
+            return getattr(importlib.import_module("pandas"), name)
+        facade = importlib.import_module("weft.pandas.facade")
+        home = importlib.import_module(f"weft.pandas.{_HOME_OF[name]}")
     except AttributeError:
         if name.startswith("_"):
             raise
         from weft._lazy import missing
 
         raise missing("weft.pandas", name, __dir__()) from None
-
-
-def _found(name: str) -> object:
-    global _modin_pandas
-    import importlib
-
-    if name.startswith("__") and name != "__version__":
-        raise AttributeError(f"module 'weft.pandas' has no attribute {name!r}")
-    try:
-        if name in _MODULES:
-            return importlib.import_module(f"weft.pandas.{name}")
-        from weft.pandas.registration import use
-
-        use()
-        if name in _HOME_OF:
-            return getattr(importlib.import_module(f"weft.pandas.{_HOME_OF[name]}"), name)
-        if name in _OF_PANDAS:
-            return getattr(importlib.import_module("pandas"), name)
-        _modin_pandas = importlib.import_module("modin.pandas")
-        globals().update(DataFrame=_modin_pandas.DataFrame, Series=_modin_pandas.Series)
-        return getattr(_modin_pandas, name)
     except ModuleNotFoundError as error:
-        if error.name in ("modin", "pandas"):
-            raise ModuleNotFoundError(
-                f"weft.pandas needs {error.name}: pip install 'weft[pandas]'. With pandas 3, or without Modin, "
-                "there is weft.pandas.deferred: pip install 'weft[pandas-deferred]'",
-                name=error.name,
-            ) from None
-        raise
-
-
-def load_ipython_extension(ipython: Any) -> None:
-    """`%load_ext weft.pandas`: large frames of `import pandas` are deferred, as `weft.pandas.deferred` has them."""
-    from weft.pandas.deferred import load_ipython_extension
-
-    load_ipython_extension(ipython)
-
-
-def unload_ipython_extension(ipython: Any) -> None:
-    """`%unload_ext weft.pandas`: `import pandas` gives pandas' own names again."""
-    from weft.pandas.deferred import unload_ipython_extension
-
-    unload_ipython_extension(ipython)
+        if error.name != "pandas":
+            raise
+        raise ModuleNotFoundError("weft.pandas needs pandas: pip install 'weft[pandas]'", name="pandas") from None
+    found = facade.REPLACED[name] if name in facade.REPLACED else getattr(home, name)
+    globals()[name] = found
+    return found
 
 
 def __dir__() -> list[str]:
     import importlib
 
-    return sorted({*_HOME_OF, *_OF_PANDAS, *dir(importlib.import_module("modin.pandas"))})
+    return sorted({*_HOME_OF, *dir(importlib.import_module("pandas"))})
+
+
+def load_ipython_extension(ipython: Any) -> None:
+    """`%load_ext weft.pandas`: `import pandas` in the notebook gives these names."""
+    from weft.pandas.facade import install
+
+    install()
+
+
+def unload_ipython_extension(ipython: Any) -> None:
+    """`%unload_ext weft.pandas`: `import pandas` gives pandas' own names again."""
+    from weft.pandas.facade import uninstall
+
+    uninstall()

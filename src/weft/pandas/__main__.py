@@ -1,5 +1,5 @@
 """`python -m weft.pandas script.py`."""
 
-from weft.pandas.deferred.command import main
+from weft.pandas.command import main
 
 main()

@@ -1,7 +1,7 @@
 """Frames to and from weft.data, Arrow and torch. NumPy needs nothing: `frame.to_numpy()`, `DataFrame(array)`.
 
-Rows of blocks are converted in workers and stay in object memory; a dataset that becomes a frame passes through this
-process one block at a time.
+Parts of a deferred frame are converted in workers and stay in object memory; a dataset that becomes a frame passes
+through this process one block at a time.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ import numpy as np
 import pandas
 
 import weft
-from weft.pandas.frame import WeftFrame
-from weft.pandas.partition import WeftPartition
-from weft.pandas.query_compiler import WeftQueryCompiler
-from weft.pandas.wrapper import WeftWrapper
+from weft.pandas.facade import deferred
+from weft.pandas.frames import is_deferred, plan_of, wrap
+from weft.pandas.limits import limits
+from weft.pandas.moves import moves
+from weft.pandas.parts import home
+from weft.pandas.plans import Rows, Table, run, same_type, stored, together
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,28 +37,48 @@ def to_dataset(frame: Any) -> Dataset:
     from weft import data
     from weft.pandas.frame_source import FrameSource
 
-    names = [str(name) for name in frame.columns]
-    return data.read_datasource(FrameSource(_arrow_refs(frame), names, len(frame)))
+    if not is_deferred(frame):
+        return data.from_arrow(_as_table(frame))
+    handles, told = run(plan_of(frame), _as_table)
+    refs = [each if isinstance(each, weft.ObjectRef) else weft.put(each) for each in handles]
+    names = [str(name) for name in told[0].meta.columns]
+    return data.read_datasource(FrameSource(refs, names, sum(each.length for each in told)))
 
 
 def from_dataset(dataset: Dataset) -> Any:
-    """A DataFrame of a dataset's rows, on Weft: a row of blocks a block."""
-    return _of_pieces(batch for batch in dataset.iter_batches(batch_size=None, batch_format="pandas"))
+    """A DataFrame of a dataset's rows: deferred, a part for each block, where it is large and its blocks are of one
+    type."""
+    place = home()
+    handles, lengths, metas = [], [], []
+    for piece in dataset.iter_batches(batch_size=None, batch_format="pandas"):
+        piece.index = pandas.RangeIndex(len(piece))
+        handles.append(place.put(stored(piece)))
+        lengths.append(len(piece))
+        metas.append(piece.iloc[:0].copy())
+    if not handles:
+        return dataset.to_pandas()
+    are_alike = all(same_type(metas[0], meta) for meta in metas) and metas[0].columns.is_unique
+    if not are_alike:
+        return pandas.concat(place.get(handles), ignore_index=True)
+    if not all(lengths) or not limits.are_passed_by(sum(lengths), len(metas[0].columns)):
+        return together(place.get(handles), pandas.RangeIndex(sum(lengths)))
+    moves.cut += 1
+    return wrap(Table(handles, Rows(lengths), metas[0]))
 
 
 def from_arrow(table: pa.Table) -> Any:
     """A DataFrame of an Arrow table."""
-    import modin.pandas
-    from modin.core.execution.dispatching.factories.dispatcher import FactoryDispatcher
-
-    return modin.pandas.DataFrame(query_compiler=FactoryDispatcher.from_pandas(table.to_pandas()))
+    frame = table.to_pandas()
+    return deferred(frame) if limits.are_passed_by(*frame.shape) else frame
 
 
 def to_arrow(frame: Any) -> pa.Table:
     """An Arrow table of the frame's rows, without its index."""
     import pyarrow as pa
 
-    return pa.concat_tables(WeftWrapper.materialize(_arrow_refs(frame)), promote_options="permissive")
+    if not is_deferred(frame):
+        return _as_table(frame)
+    return pa.concat_tables(home().get(run(plan_of(frame), _as_table)[0]), promote_options="permissive")
 
 
 def to_torch(frame: Any, dtype: Any = None) -> Any:
@@ -70,31 +92,7 @@ def to_torch(frame: Any, dtype: Any = None) -> Any:
     return tensor if dtype is None else tensor.to(dtype)
 
 
-def _arrow_refs(frame: Any) -> list[Any]:
-    """Refs of Arrow tables, one for each row of blocks, made in workers."""
-    compiler = frame._query_compiler
-    if not isinstance(compiler, WeftQueryCompiler):
-        return [weft.put(_as_table([compiler.to_pandas()]))]
-    grid = compiler._modin_frame
-    grid._propagate_index_objs(axis=None)
-    return [WeftWrapper.deploy(_as_table, [[block.list_of_blocks[0] for block in row]]) for row in grid._partitions]
-
-
-def _as_table(blocks: list[pandas.DataFrame]) -> pa.Table:
+def _as_table(frame: pandas.DataFrame) -> pa.Table:
     import pyarrow as pa
 
-    frame = blocks[0] if len(blocks) == 1 else pandas.concat(blocks, axis=1)
     return pa.Table.from_pandas(frame.rename(columns=str), preserve_index=False).replace_schema_metadata(None)
-
-
-def _of_pieces(pieces: Any) -> Any:
-    import modin.pandas
-
-    partitions, length = [], 0
-    for piece in pieces:
-        piece.index = pandas.RangeIndex(length, length + len(piece))
-        length += len(piece)
-        partitions.append([WeftPartition.put(piece)])
-    if not partitions:
-        return modin.pandas.DataFrame()
-    return modin.pandas.DataFrame(query_compiler=WeftQueryCompiler(WeftFrame(np.array(partitions))))

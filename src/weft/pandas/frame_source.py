@@ -1,4 +1,4 @@
-"""A frame as a source of weft.data: one split for each row of blocks, already in Arrow's form."""
+"""A frame as a source of weft.data: one split for each part, already in Arrow's form."""
 
 from __future__ import annotations
 

@@ -30,13 +30,13 @@ _wanted: ContextVar[int | None] = ContextVar("_wanted", default=None)
 class PackedFrame:
     """In the place of a DataFrame that is stored; whoever loads it gets the DataFrame."""
 
-    __slots__ = ("_frame",)
+    __slots__ = ("frame",)
 
     def __init__(self, frame: pandas.DataFrame) -> None:
-        self._frame = frame
+        self.frame = frame
 
     def __reduce__(self) -> tuple[Any, ...]:
-        manager = self._frame._mgr
+        manager = self.frame._mgr
         blocks = [(_encoded(block.values), block.mgr_locs.indexer) for block in manager.blocks]
         return frame_of_blocks, (blocks, list(manager.axes))
 
