@@ -207,10 +207,16 @@ nb::list detach(bool keeps_arrays) {
     return take_callbacks(*core);
 }
 
-void on_freed(nb::handle ref, nb::object callback) {
-    if (!is_ref(ref.ptr())) throw nb::type_error("on_freed wants an ObjectRef");
+/// What a ref stands for in this session.
+Entry* entry_behind(nb::handle ref, const char* who) {
+    if (!is_ref(ref.ptr())) throw nb::type_error((std::string(who) + " wants an ObjectRef").c_str());
     Entry* entry = entry_of(ref.ptr());
     if (entry == nullptr) throw nb::python_error();
+    return entry;
+}
+
+void on_freed(nb::handle ref, nb::object callback) {
+    Entry* entry = entry_behind(ref, "on_freed");
     Core& core = need();
     PyObject* owned = callback.inc_ref().ptr();
     std::lock_guard lock(core.mutex());
@@ -218,18 +224,14 @@ void on_freed(nb::handle ref, nb::object callback) {
 }
 
 void keep(nb::handle ref) {
-    if (!is_ref(ref.ptr())) throw nb::type_error("keep wants an ObjectRef");
-    Entry* entry = entry_of(ref.ptr());
-    if (entry == nullptr) throw nb::python_error();
+    Entry* entry = entry_behind(ref, "keep");
     Core& core = need();
     std::lock_guard lock(core.mutex());
     core.lent_rows.keep(entry);
 }
 
 void on_ready(nb::handle ref, nb::object callback) {
-    if (!is_ref(ref.ptr())) throw nb::type_error("on_ready wants an ObjectRef");
-    Entry* entry = entry_of(ref.ptr());
-    if (entry == nullptr) throw nb::python_error();
+    Entry* entry = entry_behind(ref, "on_ready");
     Core& core = need();
     PyObject* owned = callback.inc_ref().ptr();
     {
@@ -244,9 +246,7 @@ void on_ready(nb::handle ref, nb::object callback) {
 }
 
 int cancel(nb::handle ref, bool force, bool recursive) {
-    if (!is_ref(ref.ptr())) throw nb::type_error("cancel wants an ObjectRef");
-    Entry* entry = entry_of(ref.ptr());
-    if (entry == nullptr) throw nb::python_error();
+    Entry* entry = entry_behind(ref, "cancel");
     Core& core = need();
     Submitter::Cancelled cancelled;
     {
@@ -271,9 +271,7 @@ void close_stream(nb::handle ref) {
 
 /// Run the callback once an item or the end has come.
 void on_item(nb::handle ref, nb::object callback) {
-    if (!is_ref(ref.ptr())) throw nb::type_error("on_item wants an ObjectRef");
-    Entry* entry = entry_of(ref.ptr());
-    if (entry == nullptr) throw nb::python_error();
+    Entry* entry = entry_behind(ref, "on_item");
     Core& core = need();
     PyObject* owned = callback.inc_ref().ptr();
     {
@@ -474,9 +472,7 @@ NB_MODULE(_native, m) {
     m.def("close_stream", &close_stream);
     m.def("on_item", &on_item);
     m.def("has_item", [](nb::handle ref) {
-        if (!is_ref(ref.ptr())) throw nb::type_error("has_item wants an ObjectRef");
-        Entry* entry = entry_of(ref.ptr());
-        if (entry == nullptr) throw nb::python_error();
+        Entry* entry = entry_behind(ref, "has_item");
         Core& core = need();
         core.pump.poll();
         std::lock_guard lock(core.mutex());

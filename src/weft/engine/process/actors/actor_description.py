@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, TypeVar, overload
 
-from weft.engine.process.calls import grouped_items
 from weft.engine.process.calls.parameters import Parameters
 from weft.engine.process.calls.remote_function import code_flags, is_generator
 from weft.engine.process.options import call_options
 from weft.engine.process.telling import tracing
+from weft.values import grouped_items
 
 if TYPE_CHECKING:
     from weft.engine.process.calls.typed_calls import TypedMethod

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
 
 from weft import _native
-from weft.engine.process.calls import call_limit, export, generator, grouped_items, introspection
+from weft.engine.process.calls import call_limit, export, generator, introspection
 from weft.engine.process.calls.parameters import Parameters, check_for
 from weft.engine.process.options import call_options
 from weft.engine.process.options.call_options import TaskOptions
 from weft.engine.process.session import attached, context_state
 from weft.engine.process.telling import tracing
-from weft.values import serialize
+from weft.values import grouped_items, serialize
 
 if TYPE_CHECKING:
     from weft.engine.process.calls.mapping import Results
