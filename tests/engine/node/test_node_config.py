@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from weft.engine.node import config
-from weft.engine.node.config import NodeConfig, choose_gpus, decide, visible_gpus
+from weft.engine.node.config import NodeConfig, choose_gpus, decide
+from weft.machine import accelerators
 
 
 def test_what_was_asked_for_is_offered() -> None:
@@ -39,7 +42,8 @@ def test_many_pretended_cpus_do_not_start_as_many_processes() -> None:
     ],
 )
 def test_visible_devices_are_read_as_cuda_does(variable: str | None, ids: tuple[int, ...] | None) -> None:
-    assert visible_gpus(variable) == ids
+    given = {} if variable is None else {"CUDA_VISIBLE_DEVICES": variable}
+    assert accelerators.NVIDIA_GPUS.visible(given) == ids
 
 
 def test_gpus_are_taken_from_the_visible_ones(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,6 +54,21 @@ def test_gpus_are_taken_from_the_visible_ones(monkeypatch: pytest.MonkeyPatch) -
         choose_gpus(4)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     assert choose_gpus(2) == (0, 1)
+
+
+def test_devices_of_other_vendors_are_offered_with_their_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
+    amd = dataclasses.replace(accelerators.AMD_GPUS, kinds=lambda: ["AMD-Instinct-MI300X-OAM"] * 4)
+    monkeypatch.setattr(accelerators, "vendor", lambda: amd)
+    for name in ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"):
+        monkeypatch.delenv(name, raising=False)
+    offer = decide(NodeConfig())
+    assert (offer.total["GPU"], offer.total["accelerator_type:AMD-Instinct-MI300X-OAM"]) == (4, 1)
+    monkeypatch.setenv("ROCR_VISIBLE_DEVICES", "2,3")
+    assert choose_gpus(None) == (0, 1)
+    with pytest.raises(ValueError, match=r"num_gpus is 3, but ROCR_VISIBLE_DEVICES='2,3' leaves 2"):
+        choose_gpus(3)
+    monkeypatch.setenv("HIP_VISIBLE_DEVICES", "1")
+    assert choose_gpus(None) == (1,)
 
 
 @pytest.mark.parametrize(

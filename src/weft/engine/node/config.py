@@ -116,7 +116,7 @@ def decide(config: NodeConfig, ip: str = "127.0.0.1") -> NodeOffer:
         total["node:__internal_head__"] = 1.0
     if gpu_ids:
         total["GPU"] = len(gpu_ids)
-        kinds = accelerators.nvidia_kinds()
+        kinds = accelerators.vendor().kinds()
         for kind in {kinds[number] for number in gpu_ids if number < len(kinds)} - {""}:
             total.setdefault(f"accelerator_type:{kind}", 1.0)
     prestart = max(1, min(math.ceil(cpus), max(usable_cpus(), 2)))
@@ -173,29 +173,18 @@ def memory_bytes() -> int:
 
 
 def choose_gpus(wanted: float | None) -> tuple[int, ...]:
-    """The ids of the devices that the node hands out: what CUDA_VISIBLE_DEVICES leaves, all there are without it."""
-    visible = visible_gpus(os.environ.get("CUDA_VISIBLE_DEVICES"))
+    """The ids of the devices that the node hands out: what the vendor's variable leaves, all there are without it."""
+    vendor = accelerators.vendor()
+    visible = vendor.visible(os.environ)
     if wanted is None:
-        return tuple(range(len(accelerators.nvidia_kinds()))) if visible is None else visible
+        return tuple(range(len(vendor.kinds()))) if visible is None else visible
     count = int(wanted)
     if visible is None:
         return tuple(range(count))
     if count > len(visible):
-        variable = os.environ["CUDA_VISIBLE_DEVICES"]
-        raise ValueError(f"num_gpus is {count}, but CUDA_VISIBLE_DEVICES={variable!r} leaves {len(visible)}")
+        variable = vendor.variable if vendor.variable in os.environ else vendor.before
+        raise ValueError(f"num_gpus is {count}, but {variable}={os.environ[variable]!r} leaves {len(visible)}")
     return visible[:count]
-
-
-def visible_gpus(variable: str | None) -> tuple[int, ...] | None:
-    """CUDA_VISIBLE_DEVICES as numbers; positions where it names devices by UUID; None when it is not set."""
-    if variable is None:
-        return None
-    names = [name.strip() for name in variable.split(",") if name.strip()]
-    if not names or names[0] in ("-1", "NoDevFiles", "void"):
-        return ()
-    if all(name.isdigit() for name in names):
-        return tuple(int(name) for name in names)
-    return tuple(range(len(names)))
 
 
 def read_text(path: str) -> str:

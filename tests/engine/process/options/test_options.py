@@ -68,6 +68,10 @@ def test_what_moves_tensors_needs_no_word_and_takes_rays() -> None:
     for transport in ("nccl", "gloo", "nixl", "object_store"):
         call_options.validate({"tensor_transport": transport}, "methods")
     call_options.validate({"enable_tensor_transport": True}, "actors")
+    with pytest.raises(
+        ValueError, match=r"'tensor_transport' must be one of object_store, nccl, gloo, .*but got 'mine'"
+    ):
+        call_options.validate({"tensor_transport": "mine"}, "methods")
 
 
 def test_other_labels_will_do_where_no_node_has_the_first() -> None:

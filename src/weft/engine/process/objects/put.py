@@ -36,6 +36,10 @@ def put(
     >>> weft.get(weft.put("hello"))
     'hello'
     """
+    if _tensor_transport != "object_store":
+        from weft.engine.process.options.option_checks import transport
+
+        transport("_tensor_transport", _tensor_transport)
     if durable or replicas != 1 or name is not None:
         from weft.engine.process.objects import lasting
 

@@ -35,6 +35,7 @@ from weft.engine.process.options.option_checks import (
     resource_amount,
     resources,
     retry_exceptions,
+    transport,
     type_name_of,
     unused_store_memory,
 )
@@ -97,7 +98,7 @@ OPTIONS: dict[str, Option] = {
     "enable_tensor_transport": Option((bool, NONE), tasks=False),
     "_actor_generator_backpressure_num_objects": Option((int, NONE), backpressure, tasks=False),
     "concurrency_group": Option((str, NONE), tasks=False, actors=False, methods=True),
-    "tensor_transport": Option((str, NONE), tasks=False, actors=False, methods=True),
+    "tensor_transport": Option((str, NONE), transport, tasks=False, actors=False, methods=True),
 }
 
 

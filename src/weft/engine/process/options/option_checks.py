@@ -108,6 +108,18 @@ def namespace(name: str, value: str) -> None:
     label(name, value)
 
 
+TRANSPORTS = ("object_store", "nccl", "gloo", "cuda_ipc", "nixl")
+"""Ray's names. Tensors stay where they are, and are opened there, so each of them asks for what is done anyway."""
+
+
+def transport(name: str, value: str) -> None:
+    if value.lower() not in TRANSPORTS:
+        raise ValueError(
+            f"The keyword '{name}' must be one of {', '.join(TRANSPORTS)}, but got {value!r}: tensors on a device stay "
+            "there and are opened by CUDA IPC, or come through the host; a transport of one's own has no counterpart"
+        )
+
+
 def priority(name: str, value: int) -> None:
     if not -(2**31) <= value < 2**31:
         raise ValueError(f"The keyword '{name}' must lie between -2**31 and 2**31 - 1, but got {value}")

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from weft.engine.process.session import context_state
 from weft.engine.process.worker import output
 from weft.engine.wire.messages import BindJob
+from weft.machine import accelerators
 
 if TYPE_CHECKING:
     from weft.environments.installed import Installed
@@ -110,19 +111,20 @@ def show_gpus(gpu_ids: list[int]) -> None:
         return
     if not gpu_ids and os.environ.get(_NONE_ON_ZERO) == "0":
         return
-    os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, device_names(gpu_ids)))
+    names = device_names(gpu_ids)
+    os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, names))
+    if _VENDOR is not accelerators.NVIDIA_GPUS:
+        os.environ[_VENDOR.variable] = _VENDOR.selection(names)
 
 
-_OF_THE_NODE = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+_VENDOR = accelerators.vendor()
+_OF_THE_NODE = dict(os.environ)
 """The node daemon's, read in the zygote: a job may bring its own."""
 
 
 def device_names(gpu_ids: list[int]) -> list[Any]:
-    """As CUDA knows them: where the node's devices are named by UUID, the numbers are places among those names."""
-    names = [name.strip() for name in _OF_THE_NODE.split(",") if name.strip()]
-    if all(name.isdigit() for name in names):
-        return list(gpu_ids)
-    return [names[place] if place < len(names) else place for place in gpu_ids]
+    """As the vendor's libraries know them."""
+    return _VENDOR.names(gpu_ids, _OF_THE_NODE)
 
 
 def set_paths(sys_path: list[str], cwd: str) -> None:
