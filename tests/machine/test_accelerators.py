@@ -29,7 +29,7 @@ def test_amds_devices_are_the_nodes_of_the_topology_with_simd_units(tmp_path: Pa
 
 def test_intels_devices_are_those_of_data_centres(tmp_path: Path) -> None:
     for name, vendor, device in [("128", "0x8086", "0x0bda"), ("129", "0x8086", "0x4680"), ("130", "0x10de", "0x0bd5")]:
-        folder = tmp_path / f"drm/renderD{name}/device"
+        folder = tmp_path / f"drm/render{name}/device"
         folder.mkdir(parents=True)
         (folder / "vendor").write_text(vendor + "\n")
         (folder / "device").write_text(device + "\n")

@@ -87,7 +87,7 @@ def intel_kinds(folder: Path = SYS) -> list[str]:
     >>> intel_kinds(Path("/nowhere"))
     []
     """
-    devices = sorted(folder.glob("drm/renderD*/device"), key=lambda device: device.parent.name)
+    devices = sorted(folder.glob("drm/render*/device"), key=lambda device: device.parent.name)
     found = [int(_read(one / "device") or "0", 16) for one in devices if _read(one / "vendor") == "0x8086"]
     return [_INTEL[number] for number in found if number in _INTEL]
 
