@@ -22,25 +22,37 @@ class Node:
         self.alive, self.unsettled, self.settled = {ASKER}, set[Any](), set[Any]()
         self.answers: list[Any] = []
         self.late: list[Any] = []
+        self.again: list[Any] = []
         self.offered: dict[str, Any] = {}
         here = SimpleNamespace(
             answer=lambda process, identity, owner: self.answers.append(owner),
             came_late=lambda estate, process, dead, identity: self.late.append(estate),
             last_heir=lambda identity: None,
+            ask_again=lambda *asked: self.again.append(asked),
+            when_ready=lambda process, call: call(),
             unsettled=self.unsettled,
         )
         port = SimpleNamespace(is_alive=lambda *process: process in self.alive, is_proxy=lambda slot: False)
         operations = SimpleNamespace(offer=self.offered.__setitem__)
-        ask = lambda node, name, params: Pending.of(home.offered[name](params))  # noqa: E731
+
+        def ask(node: int, name: str, params: dict[str, Any]) -> Pending:
+            answer = Pending()
+            if home is None:
+                answer.fail(ConnectionError("it is gone"))
+            else:
+                answer.resolve(home.offered[name](params))
+            return answer
+
         daemon: Any = SimpleNamespace(
             port=port, inheritance=here, operations=operations, nodes=SimpleNamespace(ask_node=ask)
         )
-        names = SimpleNamespace(number=number, to_global=lambda process: (HOME, *process))
+        names = SimpleNamespace(number=number, to_global=lambda one: (HOME, *one), to_local=lambda name: name[1:])
         shell: Any = SimpleNamespace(names=names, members=SimpleNamespace(links={HOME: None}))
         nothing = SimpleNamespace(heirs=lambda wanted, then: then({}))
         left: Any = SimpleNamespace(directory=nothing)
         is_dead = lambda name: True  # noqa: E731
-        self.claims = Claims(daemon, shell, left, left, is_dead, self.settled.__contains__, lambda process: None)
+        fences: Any = SimpleNamespace(when_ready=lambda owners, then: then())
+        self.claims = Claims(daemon, shell, left, fences, is_dead, self.settled.__contains__, lambda process: None)
 
 
 @pytest.mark.parametrize("remembers", [True, False])
@@ -55,9 +67,16 @@ def test_what_has_no_heir_passes_to_who_asks_however_long_its_owner_has_been_dea
 
 
 @pytest.mark.parametrize("state", ["alive", "unsettled"])
-def test_what_has_no_heir_and_an_owner_that_is_not_settled_is_lost_to_who_asks(state: str) -> None:
+def test_who_had_lost_the_link_to_an_owner_that_is_not_settled_is_counted_in_at_it_again(state: str) -> None:
+    """The two nodes had taken each other for dead, and the link was made again before one of them had to go."""
     home = Node(HOME)
     getattr(home, state).add(OWNER)
     here = Node(HERE, home)
     here.claims.look_up(ASKER, OWNER, IDENTITY)
-    assert (here.late, here.answers) == ([], [None])
+    assert (here.late, here.answers) == ([], [OWNER])
+
+
+def test_what_a_node_does_not_answer_is_asked_again() -> None:
+    here = Node(HERE)
+    here.claims.look_up(ASKER, OWNER, IDENTITY)
+    assert (here.late, here.answers, here.again) == ([], [], [(ASKER, OWNER, IDENTITY)])

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from weft.engine.cluster.shell import ClusterShell
     from weft.engine.node.daemon import NodeDaemon
 
+UNANSWERED = frozenset(("ConnectionError", "TimeoutError"))
 LINGER_S = 10.0
 """So long rows of the dead stay here after the estate is settled: their heirs' own rows are on their way."""
 
@@ -139,8 +140,11 @@ class Claims:
         def came(outcome: Outcome) -> None:
             heir: GlobalProcess | None = (value := outcome.value) and (value[0], value[1], value[2])
             is_settled = self._is_settled(owner) or value == []
-            is_news = heir is not None and (heir != owner or not self._is_dead(owner))
-            if heir and is_news and (heir[0] == owner[0] or not is_settled):
+            if outcome.error_kind in UNANSWERED:
+                self._here.ask_again(process, dead, identity)
+            elif heir == owner and not is_settled:
+                self._count_in_at(process, owner, identity)
+            elif heir and heir != owner and (heir[0] == owner[0] or not is_settled):
                 self._passed_on(process, heir, identity)
             elif is_settled:
                 self._here.came_late(owner, process, dead, identity)
@@ -151,24 +155,33 @@ class Claims:
         self._daemon.nodes.ask_node(owner[0], "heir_of", {"id": identity, **who}).then(came)
 
     def heir_of(self, params: dict[str, Any]) -> list[int] | None:
-        """Of a process of this node, also when it is dead. Where the object has none, [] says that the owner is dead
-        and settled: who asks may know nothing of that, or have forgotten it."""
+        """Of a process of this node, also when it is dead. Where the object has none: its owner, unless that is dead
+        and settled, which [] says. Who asks may have lost the link to this node and taken the owner for dead, or have
+        forgotten its death."""
         identity = bytes(params["id"])
-        owner = (params.get("slot", 0), params.get("generation", 0))
-        is_over = owner != NOBODY and not self._port.is_alive(*owner) and owner not in self._here.unsettled
-        nobody: list[int] | None = [] if is_over else None
         heir = self._here.last_heir(identity)
         if heir is None or (self._port.is_proxy(heir[0]) and not self._port.is_alive(*heir)):
-            return nobody
+            return self._owner_here((params.get("slot", 0), params.get("generation", 0)))
         name = self._shell.names.to_global(heir)
-        is_gone = name[0] == self._shell.names.number and not self._directory.before((name, identity))
-        return nobody if is_gone else list(name)
+        if name[0] == self._shell.names.number and not self._directory.before((name, identity)):
+            return self._owner_here((params.get("slot", 0), params.get("generation", 0)))
+        return list(name)
+
+    def _owner_here(self, owner: Process) -> list[int] | None:
+        if owner == NOBODY:  # asked by an older version
+            return None
+        is_owner = self._port.is_alive(*owner) or owner in self._here.unsettled
+        return [self._shell.names.number, *owner] if is_owner else []
 
     def _passed_on(self, process: Process, heir: GlobalProcess, identity: bytes) -> None:
         if heir == self._shell.names.to_global(process) or self._is_dead(heir):
             self._follow(process, heir, identity)
-            return
-        local = self._shell.names.to_local(heir)
+        else:
+            self._count_in_at(process, heir, identity)
+
+    def _count_in_at(self, process: Process, owner: GlobalProcess, identity: bytes) -> None:
+        """If that one is about to be settled, the process asks again afterwards."""
+        local = self._shell.names.to_local(owner)
 
         def is_ready() -> None:
             self._here.answer(process, identity, local)

@@ -43,6 +43,10 @@ RESIGN_S = 2.0
 """A head that hands over waits no longer for its last rows to be safe; what they say is told again."""
 FOLDER_AGAIN_S = 1.0
 """After so long a folder that another has open is tried again."""
+_START_AGAIN = (
+    "`weft start --head` on the machine of that head starts the cluster again, with the names, keys, jobs, "
+    "detached and exact-state actors that its folder kept"
+)
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -279,7 +283,8 @@ class Heading:
             text = f"the head of the cluster is gone ({self._loss}), and too little of the control store is left"
             # Who hears nobody may be the one that is not heard.
             is_over = bool(members.links) or self.state.is_certain
-            self._shell.lost(f"{text} to follow it", Ending.WITH_CLUSTER if is_over else Ending.LEFT_BEHIND)
+            text += f" to follow it: most of the servers that decide died at once. {_START_AGAIN}"
+            self._shell.lost(text, Ending.WITH_CLUSTER if is_over else Ending.LEFT_BEHIND)
             return
         if self._held and self.is_serving:
             held, self._held = self._held, []

@@ -234,6 +234,10 @@ class InheritanceShell:
         self._claim_over(process)
         self._carry(self.state.adopted(process, kinds.NUMBER_BODY.unpack(payload)[0]))
 
+    def ask_again(self, process: Process, dead: Process, identity: bytes) -> None:
+        """Its node has not answered."""
+        self.asked(process, kinds.ORPHAN_ASKED_BODY.pack(*dead, identity))
+
     def asked(self, process: Process, payload: bytes) -> None:
         """Something of that dead process is wanted. Before it is settled there is no answer: then it is asked again."""
         *who, identity = kinds.ORPHAN_ASKED_BODY.unpack(payload)
