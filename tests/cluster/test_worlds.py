@@ -15,7 +15,7 @@ def _needs_namespaces() -> None:
         pytest.skip("namespaces and bridges need root and iproute2")
 
 
-@pytest.mark.parametrize("name", ["cut-node-6.5s", "stop-head-7s", "kill-zygote-of-head", "drop-large"])
+@pytest.mark.parametrize("name", ["cut-node-6.5s", "stop-head-7s", "kill-zygote-of-head", "drop-large", "find-again"])
 def test_one_machines_trouble_is_no_other_machines(name: str) -> None:
     with cut_worlds.machines() as world:
         cut_worlds.WORLDS[name](world)

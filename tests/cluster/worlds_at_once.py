@@ -302,6 +302,35 @@ def _is_there(name: str) -> bool:
     return True
 
 
+@weft.remote(num_cpus=0)
+class Keeper:
+    """Has a ref to what another one has put."""
+
+    def put(self, number: int) -> list[Any]:
+        return [weft.put([number] * 100_000)]
+
+    def keep(self, refs: list[Any]) -> None:
+        self._refs = refs
+
+    def read(self) -> int:
+        return sum(weft.get(self._refs[0]))
+
+
+def find_again(world: Machines) -> None:
+    """Two nodes lose each other for so long that each takes the other for dead, and find each other before one of them
+    has to go: what a process of one keeps is still owned by a process of the other."""
+    owners, readers = ordinary(world)[:2]
+    owner, reader = (Keeper.options(**first_at(node)).remote() for node in (owners, readers))
+    refs = weft.get(owner.put.remote(3), timeout=60)
+    weft.get(reader.keep.remote(refs), timeout=60)
+    world.places[owners].lose(world.places[readers])
+    pause(14)
+    world.places[owners].find(world.places[readers])
+    pause(4)  # until they have
+    assert weft.get(reader.read.remote(), timeout=60) == 300_000
+    settled(world, owners, readers)  # it may have been too late
+
+
 def stop_each_in_turn(world: Machines) -> None:
     """Every process of every node but the driver's stands still for 3 s, one after another."""
     with exact_calls(**ANYWHERE):
@@ -333,5 +362,6 @@ WORLDS: dict[str, Callable[[Machines], None]] = {
     "disks-full": fill_all_disks,
     "stop-driver": harm_driver(signal.SIGSTOP),
     "kill-driver": harm_driver(signal.SIGKILL),
+    "find-again": find_again,
     "stop-each-in-turn": stop_each_in_turn,
 }
