@@ -21,7 +21,12 @@ std::string unknown_error() {
 }  // namespace
 
 Entry* Borrowing::borrow(Id id, ProcessId owner, bool is_actor, uint32_t tokens) {
+    if (is_actor && owner.slot == kDaemonSlot) return weak_actor(id);
     Entry* entry = objects_.find(id);
+    if (entry != nullptr && is_weak_actor(entry)) {
+        objects_.step_aside(entry);
+        entry = nullptr;
+    }
     if (entry == nullptr) {
         entry = objects_.new_borrowed(id, owner, is_actor);
         objects_.escape(entry);
@@ -48,9 +53,10 @@ Entry* Borrowing::borrow(Id id, ProcessId owner, bool is_actor, uint32_t tokens)
 }
 
 Entry* Borrowing::weak_actor(Id id) {
-    if (Entry* known = objects_.find(id); known == nullptr || !known->owned)
-        return borrow(id, endpoint_.daemon, true, 0);
-    return objects_.new_borrowed(id, endpoint_.daemon, true);
+    if (Entry* known = objects_.find(id); known != nullptr && is_weak_actor(known)) return known;
+    Entry* entry = objects_.new_borrowed(id, endpoint_.daemon, true);
+    objects_.escape(entry);
+    return entry;
 }
 
 void Borrowing::fetch(Entry* entry) {

@@ -25,7 +25,7 @@ class Borrowing {
         : endpoint_(endpoint), objects_(objects), rows_(rows), lineage_(lineage), inheritance_(inheritance) {}
 
     Entry* borrow(Id id, ProcessId owner, bool is_actor, uint32_t tokens);
-    /// An entry for an actor that does not keep it alive, even if this process owns it.
+    /// An entry for an actor that does not keep it alive, even if this process owns or borrows it.
     Entry* weak_actor(Id id);
     /// Asks the owner of a borrowed object for its value, once.
     void fetch(Entry* entry);

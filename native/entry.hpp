@@ -88,6 +88,12 @@ struct Entry {
     }
 };
 
+/// Nobody counts it. It is never one with the counted entry of the same actor, which would then live, and
+/// keep the actor alive, for as long as the actor's own handle to itself.
+inline bool is_weak_actor(const Entry* entry) {
+    return entry->is_actor && !entry->owned && entry->owner.slot == kDaemonSlot;
+}
+
 inline void hold(Entry* entry) {
     entry->holds.fetch_add(1, std::memory_order_relaxed);
 }

@@ -326,7 +326,7 @@ void Inheritance::adopt_task(Adoption& all, const AdoptedRow& row, Cursor body) 
 /// tells next (its owner has no generation), or to what it had borrowed itself. Held.
 Entry* Inheritance::take_over(const PackedRef& ref) {
     Entry* entry = objects_.find(ref.id);
-    if (entry == nullptr) {
+    if (entry == nullptr || is_weak_actor(entry)) {
         const bool is_lost = ref.owner.slot == kDaemonSlot && ref.owner.generation != 0 && ref.is_actor == 0;
         const bool counted = ref.owner.slot != kDaemonSlot && ref.owner != endpoint_.self;
         entry = borrowing_.borrow(ref.id, ref.owner, ref.is_actor != 0, counted ? 1 : 0);

@@ -375,8 +375,7 @@ struct Exported {
 
 PyMethodDef hot_functions[] = {
     {"put", from_python<py_put>, METH_O, "Store a value; its ref. TypeError for a ref."},
-    {"put_result", from_python<py_put_result>, METH_O,
-     "Store what a task gave, which may be a ref; its ref."},
+    {"put_result", from_python<py_put_result>, METH_O, "Store what a task gave, maybe a ref; its ref."},
     {"mark", from_python<py_mark>, METH_NOARGS, "An object with nothing in it; its ref."},
     {"promise", from_python<py_promise>, METH_NOARGS, "The ref of a value that this process will give."},
     {"keep_promise", as_function<py_keep_promise>(), METH_FASTCALL,

@@ -57,6 +57,10 @@ void Objects::escape(Entry* entry) {
     entry->in_table = table_.emplace(entry->id, entry).second;
 }
 
+void Objects::step_aside(Entry* entry) {
+    if (std::exchange(entry->in_table, false)) table_.erase(entry->id);
+}
+
 void Objects::drop(Entry* entry) {
     // The last one goes under the mutex: who sees none there knows that nobody else is about to act on it.
     uint32_t holds = entry->holds.load(std::memory_order_relaxed);

@@ -41,6 +41,8 @@ class Objects {
     Entry* find(Id id);
     /// Others may name it by its id from now on.
     void escape(Entry* entry);
+    /// Another is found by its id from now on.
+    void step_aside(Entry* entry);
 
     /// Gives one hold up. Takes the mutex when it was the last.
     void drop(Entry* entry);

@@ -117,8 +117,9 @@ PyObject* restore(PyTypeObject* type, PyObject* args) {
     Entry* entry;
     {
         std::lock_guard lock(core->mutex());
-        entry = core->objects.find(id);
-        if (entry == nullptr) {
+        const bool is_weak = type == token_type && owner.slot == kDaemonSlot;
+        entry = is_weak ? core->borrowing.weak_actor(id) : core->objects.find(id);
+        if (entry == nullptr || (is_weak_actor(entry) && !is_weak)) {
             // It did not come in a record of ours: count ourselves in.
             const bool counted = owner.slot != kDaemonSlot && owner != core->self();
             entry = core->borrowing.borrow(id, owner, type == token_type, counted ? 1 : 0);
