@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,12 +22,14 @@ class Port:
         self.native = _native.NodePort(1 << 20)
         self.native.set_node(HERE)
         self.sent: list[tuple[tuple[int, int], int, bytes]] = []
+        self.on_send: Callable[[], object] = lambda: None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.native, name)
 
     def send(self, slot: int, generation: int, kind: int, payload: bytes) -> bool:
         self.sent.append(((slot, generation), kind, payload))
+        self.on_send()
         return True
 
 
@@ -67,4 +70,24 @@ def test_who_waits_while_copies_are_sought_reads_the_one_that_another_node_has_f
     assert objects.restore(owner, kinds.PROCESS_BODY.pack(*entry)) and not objects.pulls.is_pulled(entry)
     objects.rewire(SMALL[:3], (ELSEWHERE, 3, 1, 70_000))
     assert objects.pulls.is_pulled(entry) and not objects.imports[entry].is_sought
+    del port.native
+
+
+def test_all_that_is_lost_has_gone_before_a_reader_hears_of_one() -> None:
+    """He has the generator that made them run again, for those that he finds lost by then."""
+    port, sought = Port(), list[Any]()
+    objects = objects_of(port, [])
+    owner = port.reserve_slot()
+    entries = [objects.to_local((THERE, item, 1, 70_000), owner) for item in range(7, 11)]
+    objects.node_gone(THERE, sought.extend)
+    assert sought == entries
+    for entry in entries:
+        objects.imports[entry].is_sought = True
+    assert objects.restore(owner, kinds.PROCESS_BODY.pack(*entries[0]))
+    left: list[list[bool]] = []
+    port.on_send = lambda: left.append([port.exists(*entry) for entry in entries])
+    objects.lost(entries)
+    [(process, kind, payload)] = port.sent
+    assert (process, kind, payload[:16]) == (owner, kinds.RESTORED, kinds.RESTORED_BODY.pack(*entries[0], 0, 0))
+    assert left == [[False] * 4]
     del port.native

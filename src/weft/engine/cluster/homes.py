@@ -48,7 +48,7 @@ class Homes:
         for entry in undecided:
             known = self._objects.imports.get(entry)
             if known is not None and known.origin[0] in links:  # that node is back
-                self._objects.sought(entry, True)
+                self._objects.found(entry)
             elif known is not None:
                 sought[known.origin[:3]] = entry
         if not self._take(sought):
@@ -80,8 +80,9 @@ class Homes:
         if found:
             self._members.broadcast(lm.Rehomed(found))
             self.rehome(found)
-        for origin, entry in sought.items():
-            self._objects.sought(entry, origin in homes)
+        for entry in [entry for origin, entry in sought.items() if origin in homes]:
+            self._objects.found(entry)
+        self._objects.lost(entry for origin, entry in sought.items() if origin not in homes)
 
     def _copies_here(self, params: dict[str, Any]) -> list[tuple[Origin, GlobalObject]]:
         found = []

@@ -202,16 +202,23 @@ class Objects:
         for nodes in self.exports.values():
             nodes.discard(node)
 
-    def sought(self, entry: Entry, is_found: bool) -> None:
-        """Whether there is a copy: then it has another origin by now."""
+    def found(self, entry: Entry) -> None:
+        """There is a copy: it has another origin by now."""
         if (known := self.imports.get(entry)) is None:
             return
         known.is_sought = False
-        if not is_found:
-            self._port.remove(*entry)  # its owner makes it again
-            self._answer(entry, known, LOST)
-        elif known.waiting or known.on_bytes:
+        if known.waiting or known.on_bytes:
             self._pull(entry, known)
+
+    def lost(self, entries: Iterable[Entry]) -> None:
+        """There is no copy of these: their owners make them again. All go before anybody hears of one: a task that has
+        made several, a generator say, is run again once, for all that are lost by then."""
+        imports = [(entry, known) for entry in entries if (known := self.imports.get(entry)) is not None]
+        for entry, known in imports:
+            known.is_sought = False
+            self._port.remove(*entry)
+        for entry, known in imports:
+            self._answer(entry, known, LOST)
 
     def forget_node(self, node: int) -> None:
         """Copies of what was there: nobody owns them, or their owner's node would have chosen an origin."""
@@ -280,7 +287,7 @@ class Objects:
             self._send(new[0], lm.Imported(new[1], new[2]))
             self._tell_origin(known)
             if known.is_sought:  # another node was faster, the one of a dead owner for example
-                self.sought(entry, True)
+                self.found(entry)
 
     def _tell_origin(self, known: Import) -> None:
         """Where copies are counted it has to know of this one."""
