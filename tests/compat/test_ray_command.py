@@ -114,8 +114,13 @@ def test_options_without_a_counterpart_are_named_and_left_out(capsys: pytest.Cap
     assert "--temp-dir" in capsys.readouterr().err
 
 
-def test_labels_are_pairs_or_json() -> None:
+def test_labels_are_pairs_or_json(tmp_path: Path) -> None:
     assert command.start(["--head", "--labels", '{"a": "b"}'])[-1] == '{"a": "b"}'
+    (tmp_path / "labels").write_text('{"a": "b", "c": "d"}')
+    assert command.start(["--labels-file", str(tmp_path / "labels"), "--labels", "a=x"])[-1] == '{"a": "x", "c": "d"}'
+    for wrong in ('{"a": 1}', '{"ray.io/node-id": "111"}', "zone"):
+        with pytest.raises(ValueError, match="Label string is not a key-value pair"):
+            command.start(["--head", "--labels", wrong])
     with pytest.raises(ValueError, match="KEY=VALUE"):
         command.start(["--head", "--labels", "zone"])
 

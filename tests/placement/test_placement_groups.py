@@ -347,6 +347,22 @@ def test_the_higher_priority_runs_first(weft_session: ModuleType) -> None:
     assert last_high < 25, lines
 
 
+def test_a_group_that_waits_says_whether_the_nodes_could_ever_hold_it(weft_session: ModuleType) -> None:
+    def state(group: PlacementGroup) -> str:
+        return str(placement_group_table(group)["stats"]["scheduling_state"])
+
+    holds = placement_group([{"CPU": 2}])
+    assert holds.wait(60) and state(holds) == "FINISHED"
+    waits = placement_group([{"CPU": 1}])
+    never = placement_group([{"CPU": 2}, {"CPU": 1}], strategy="STRICT_PACK")
+    apart = placement_group([{"CPU": 1}, {"CPU": 1}], strategy="STRICT_SPREAD")
+    other = placement_group([{"CPU": 1, "wings": 1}])
+    assert [state(group) for group in (waits, never, apart, other)] == ["NO_RESOURCES", *["INFEASIBLE"] * 3]
+    for group in (holds, waits, never, apart, other):
+        remove_placement_group(group)
+        assert comes_true(lambda: state(group) == "REMOVED")  # noqa: B023
+
+
 ANY: Any = {"values": 123, "conditions": ["a"], "condition": "b", "key": 1}
 
 

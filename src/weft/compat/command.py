@@ -82,7 +82,7 @@ def start(given: list[str]) -> list[str]:
         parser.add_argument(name, action="store_true")
     for name in (*_WITH_A_VALUE, *_VALUES_LEFT_OUT):
         parser.add_argument(name)
-    for name in ("--address", "--node-ip-address", "--labels", "--dashboard-host", "--dashboard-port"):
+    for name in ("--address", "--node-ip-address", "--labels", "--labels-file", "--dashboard-host", "--dashboard-port"):
         parser.add_argument(name)
     options = vars(parser.parse_args(given))
     made = [word for name in _WITH_A_VALUE if (value := options[_key(name)]) is not None for word in (name, value)]
@@ -91,8 +91,10 @@ def start(given: list[str]) -> list[str]:
         made += ["--address", cluster_address(options["address"])]
     if options["node_ip_address"]:
         made += ["--host", options["node_ip_address"]]
-    if options["labels"]:
-        made += ["--labels", json.dumps(_labels(options["labels"]))]
+    labels = _file(options["labels_file"]) if options["labels_file"] else {}
+    labels |= _labels(options["labels"] or "")
+    if labels:
+        made += ["--labels", json.dumps(_checked(labels))]
     for name, variable in (("dashboard_host", "WEFT_DASHBOARD_HOST"), ("dashboard_port", "WEFT_DASHBOARD_PORT")):
         if options[name]:
             os.environ[variable] = options[name]
@@ -172,12 +174,25 @@ def _with_addresses(given: list[str]) -> list[str]:
 
 def _labels(text: str) -> dict[str, str]:
     if text.lstrip().startswith("{"):
-        return dict(json.loads(text))
+        return _checked(dict(json.loads(text)))
     pairs = [entry.partition("=") for entry in text.split(",") if entry]
     wrong = [key for key, equals, _ in pairs if not equals]
     if wrong:
-        raise ValueError(f"--labels must be KEY=VALUE,KEY=VALUE, but got {text!r}")
+        raise ValueError(
+            f"Label string is not a key-value pair. --labels must be KEY=VALUE,KEY=VALUE or JSON, but got {text!r}"
+        )
     return {key.strip(): value.strip() for key, _, value in pairs}
+
+
+def _checked(labels: dict[str, Any]) -> dict[str, str]:
+    """ValueError for what is no text, and for names that are the cluster's own."""
+    for key, value in labels.items():
+        if not isinstance(value, str) or key.startswith("ray.io/"):
+            raise ValueError(
+                "Label string is not a key-value pair. Labels are texts, and their names do not begin with ray.io/, "
+                f"but got {json.dumps({key: value})}"
+            )
+    return labels
 
 
 def _file(path: str) -> dict[str, Any]:

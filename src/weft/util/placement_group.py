@@ -15,6 +15,7 @@ True
 
 from __future__ import annotations
 
+import collections
 import importlib
 import sys
 import types
@@ -23,7 +24,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from weft.engine.process.options.option_checks import label_selector as _check_label_selector
-from weft.engine.process.session import attached, placement
+from weft.engine.process.session import attached, cluster, placement
 from weft.engine.process.session.context_state import state
 from weft.engine.wire.messages import CreateGroup
 from weft.ids import PlacementGroupID
@@ -231,8 +232,24 @@ def _table(row: Mapping[str, Any]) -> dict[str, Any]:
         "strategy": row["strategy"],
         "state": row["state"],
         "is_detached": row["detached"],
-        "stats": {"scheduling_state": "FINISHED" if row["state"] == "CREATED" else row["state"]},
+        "stats": {"scheduling_state": _scheduling_state(row)},
     }
+
+
+def _scheduling_state(row: Mapping[str, Any]) -> str:
+    """INFEASIBLE: whatever becomes free, the nodes that there are cannot hold it."""
+    if row["state"] != "PENDING":
+        return "FINISHED" if row["state"] == "CREATED" else str(row["state"])
+    bundles: Sequence[Mapping[str, float]] = row["bundles"]
+    if row["strategy"] == "STRICT_PACK":
+        together: collections.Counter[str] = collections.Counter()
+        for bundle in bundles:
+            together.update(bundle)
+        bundles = [together]
+    nodes = [node["Resources"] for node in cluster.nodes() if node["Alive"]]
+    holds = [[all(node.get(name, 0) >= need for name, need in one.items()) for node in nodes] for one in bundles]
+    is_short = row["strategy"] == "STRICT_SPREAD" and len(bundles) > len(nodes)
+    return "INFEASIBLE" if is_short or not all(map(any, holds)) else "NO_RESOURCES"
 
 
 # ---- what can be meant -----------------------------------------------------------------------------

@@ -90,8 +90,8 @@ class InitOptions:
         chosen = _address(address)
         if chosen and set(values) & OF_A_NODE:
             raise ValueError(
-                "When connecting to an existing node, num_cpus, num_gpus, resources, labels, object_store_memory and "
-                f"storage must not be provided, but got {sorted(values)}."
+                f"When connecting to an existing node, {', '.join(sorted(set(values) & OF_A_NODE))} must not be "
+                "provided: the node that is there has its own."
             )
         _check_private(given, chosen)
         if chosen and values.get("local_mode"):
