@@ -166,20 +166,20 @@ def row(name: str, delays: list[float]) -> str:
 
 
 def measure_memory(rows: int) -> None:
-    """Tasks that begin and finish: each is a row in `tasks`, then one in `finished_tasks`."""
-    print("\n| finished tasks | memory of the storage's process |\n|---|---|")
+    """Objects that come and go, each with an event, which is a row on disk."""
+    print("\n| objects that are gone | memory of the storage's process |\n|---|---|")
     storage = EmbeddedStorage()
     seq = 0
     print(f"| 0 | {resident_mib():.0f} MiB |")
     for count in range(0, rows, 1000):
-        keys = [b"task-%012d" % index for index in range(count, count + 1000)]
-        storage.apply([Entry(seq + 1, [("tasks", key, VALUE) for key in keys])])
-        finished = [change for key in keys for change in (("tasks", key, None), ("finished_tasks", key, VALUE))]
-        storage.apply([Entry(seq + 2, finished)])
+        keys = [b"object-%012d" % index for index in range(count, count + 1000)]
+        storage.apply([Entry(seq + 1, [("objects", key, VALUE) for key in keys])])
+        gone = [change for key in keys for change in (("objects", key, None), ("events", key, VALUE))]
+        storage.apply([Entry(seq + 2, gone)])
         seq += 2
         if (count + 1000) % (rows // 4) == 0:
             print(f"| {count + 1000:,} | {resident_mib():.0f} MiB |", flush=True)
-    assert storage.get("finished_tasks", b"task-%012d" % 0) == VALUE
+    assert storage.get("events", b"object-%012d" % 0) == VALUE
     storage.close()
 
 

@@ -18,7 +18,7 @@ from weft.store.state.chain_rows import Change, Delete, Put, Row
 from weft.store.storage import LARGEST_KEY, Storage, check_request
 
 FORMS = ("memory", "folder", "redis")
-TABLES = ("kv", "tasks", "finished_tasks")
+TABLES = ("kv", "objects", "events")
 KEYS = st.binary(max_size=3)
 CHANGES = st.lists(st.tuples(st.sampled_from(TABLES), KEYS, st.none() | st.binary(max_size=20)), max_size=8)
 Open = Callable[[], Storage]
@@ -120,13 +120,13 @@ def test_rows_are_copied_in_pieces_while_others_are_written(storage: Storage, tm
         copy.load(rows, pieces == 0, None if after is not None else 1)
         pieces += 1
         seq = storage.applied + 1
-        storage.apply([Entry(seq, [("kv", b"%03d" % seq, None), ("tasks", b"new%d" % seq, b"1")])])
+        storage.apply([Entry(seq, [("kv", b"%03d" % seq, None), ("objects", b"new%d" % seq, b"1")])])
         if after is None:
             break
         assert copy.applied == -1
     assert pieces > 1
     missed = [
-        Entry(seq, [("kv", b"%03d" % seq, None), ("tasks", b"new%d" % seq, b"1")]) for seq in range(2, pieces + 2)
+        Entry(seq, [("kv", b"%03d" % seq, None), ("objects", b"new%d" % seq, b"1")]) for seq in range(2, pieces + 2)
     ]
     copy.apply(missed)
     try:
@@ -139,8 +139,8 @@ def test_loading_replaces_what_was_there(storage: Storage) -> None:
     storage.apply([Entry(1, [(table, b"old", b"1") for table in TABLES])])
     storage.load([("kv", b"new", b"2")], True, None)
     assert storage.applied == -1
-    storage.load([("finished_tasks", b"new", b"3")], False, 7)
-    assert all_rows(storage) == [("finished_tasks", b"new", b"3"), ("kv", b"new", b"2")]
+    storage.load([("events", b"new", b"3")], False, 7)
+    assert all_rows(storage) == [("events", b"new", b"3"), ("kv", b"new", b"2")]
     storage.apply([Entry(8, [("kv", b"a", b"4")])])
     assert storage.applied == 8
 
@@ -153,7 +153,7 @@ def test_what_was_applied_is_there_after_a_restart(open_storage: Open, request: 
     storage.close()
     again = open_storage()
     assert again.applied == 2
-    assert all_rows(again) == [("finished_tasks", b"k", b"1"), ("tasks", b"k", b"1")]
+    assert all_rows(again) == [("events", b"k", b"1"), ("objects", b"k", b"1")]
 
 
 def test_a_request_is_done_once_however_often_it_comes(storage: Storage) -> None:

@@ -43,7 +43,7 @@ def test_rows_are_written_read_scanned_and_told_to_subscribers(store: Store) -> 
     assert client.write([Put("kv", b"a%d" % index, b"%d" % index) for index in range(20)])
     assert client.write([Put("kv", b"a0", b"x", if_absent=True)]) is False
     assert client.write([Delete("kv", b"a0")]) and client.write([Put("kv", b"b", b"1")])
-    assert client.read([("kv", b"a1"), ("kv", b"a0"), ("tasks", b"a1")]) == [b"1", None, None]
+    assert client.read([("kv", b"a1"), ("kv", b"a0"), ("objects", b"a1")]) == [b"1", None, None]
     assert [key for key, _ in client.scan("kv", b"a1")] == [b"a1", *(b"a%d" % index for index in range(10, 20))]
     while len(heard) < 21:
         other.run_for(0.05)
@@ -150,11 +150,11 @@ def test_a_server_with_a_folder_comes_back_with_its_rows(tmp_path: Path) -> None
     try:
         name = store.add_server(str(tmp_path))
         client = store.client()
-        client.write([Put("actors", b"a", b"alive"), Put("finished_tasks", b"t", b"done")])
+        client.write([Put("actors", b"a", b"alive"), Put("events", b"t", b"done")])
         store.kill(name)
         assert store.add_server(str(tmp_path)) == name
         again = store.client()
-        assert again.read([("actors", b"a"), ("finished_tasks", b"t")]) == [b"alive", b"done"]
+        assert again.read([("actors", b"a"), ("events", b"t")]) == [b"alive", b"done"]
         assert again.write([Put("actors", b"a", b"1", if_absent=True)]) is False
     finally:
         store.close()

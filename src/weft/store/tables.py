@@ -30,8 +30,6 @@ HEIRS = "heirs"
 KEPT = "kept"
 """Rows of objects that outlive all processes; see `engine/node/kept_objects`."""
 OBJECT_NAMES = "object_names"
-TASKS = "tasks"
-FINISHED_TASKS = "finished_tasks"
 GROUPS = "groups"
 EVENTS = "events"
 ACTOR_LOGS = "actor_logs"
@@ -49,15 +47,13 @@ TABLES = frozenset(
         HEIRS,
         KEPT,
         OBJECT_NAMES,
-        TASKS,
-        FINISHED_TASKS,
         GROUPS,
         EVENTS,
         ACTOR_LOGS,
         HEADS,
     )
 )
-DISK_TABLES = frozenset((FINISHED_TASKS, EVENTS))
+DISK_TABLES = frozenset((EVENTS,))
 """Rows that are seldom read again: a storage keeps them on disk, not in memory."""
 
 Listener: TypeAlias = Callable[[str, bytes, bytes | None], None]

@@ -131,7 +131,7 @@ class Process(Executor):
     def submit(self, function: Function, count: int, args: list[Bunch], escapes: bool) -> Bunch:
         bunch = self._new_bunch(function, count, args)
         if escapes:
-            self.node.cluster.control.write("tasks", bunch.number, count)
+            self.node.cluster.control.write("objects", bunch.number, count)
         for arg in args:
             if not arg.is_done:
                 bunch.missing += 1
