@@ -33,7 +33,10 @@ Entry* Borrowing::borrow(Id id, ProcessId owner, bool is_actor, uint32_t tokens)
         if (!is_actor && owner.slot != kDaemonSlot && !endpoint_.segment.is_alive(owner))
             inheritance_.ask_where(entry);  // it may be settled, and nobody else will tell
     }
-    if (entry->owned) return entry;
+    if (entry->owned) {
+        if (Lineage::is_unmade(entry)) lineage_.rebuild(entry);
+        return entry;
+    }
     if (!is_actor && entry->owner != owner) {
         if (!endpoint_.segment.is_alive(owner))
             return entry;  // the count died with it; the one that moved it gave another
@@ -218,7 +221,7 @@ void Borrowing::on_borrow_release(ProcessId from, Cursor cursor) {
 void Borrowing::on_want(ProcessId from, Cursor cursor) {
     const Id id = cursor.take<Id>();
     Entry* entry = objects_.find(id);
-    if (entry != nullptr && entry->owned && objects_.is_lost_in_arena(entry)) lineage_.rebuild(entry);
+    if (entry != nullptr) lineage_.want(entry);
     if (entry == nullptr) {
         Buffer out;
         out.add(id);

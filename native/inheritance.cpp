@@ -207,6 +207,8 @@ void Inheritance::on_adopt(Cursor cursor) {
             borrowing_.add_borrower(row.entry, late, 1);
             send_moved(row.entry->id, endpoint_.self, late);
         }
+        // It may wait for it already.
+        if (row.entry->holds.load(std::memory_order_acquire) > 1) lineage_.want(row.entry);
     }
     adopted_.push_back(number);
     answer_when_flushed();

@@ -148,6 +148,10 @@ bool Lineage::recover(Entry* entry, const ArenaRef& lost) {
     return true;
 }
 
+void Lineage::want(Entry* entry) {
+    if (entry->owned && (is_unmade(entry) || objects_.is_lost_in_arena(entry))) rebuild(entry);
+}
+
 void Lineage::rebuild(Entry* first) {
     std::vector<Entry*> missing{first};
     while (!missing.empty()) {

@@ -61,6 +61,13 @@ class Lineage {
     bool can_make_again(const Task* task) const;
     /// Makes a value that is gone again, and what that needs. Deep chains are walked, not recursed into.
     void rebuild(Entry* entry);
+    /// An heir was only told how it is made: nobody makes it until somebody may want it.
+    static bool is_unmade(const Entry* entry) {
+        return entry->where == Where::none && entry->cookie == 0 &&
+               (entry->lineage != nullptr || entry->flushed != 0);
+    }
+    /// Somebody may read it: it is made, or made again, if its value is nowhere.
+    void want(Entry* entry);
     void count_rebuilt() { ++rebuilt_; }
 
     /// The task is over, and stays as the lineage of what it made.

@@ -144,17 +144,34 @@ namespace {
 struct Heritage {
     FakeNode node;
     std::unique_ptr<Core> heir = node.driver();
-    Puppet borrower{node};
+    Puppet borrower{node}, gone{node};
     Id id = Id{77, 1}.object(1);
 
-    explicit Heritage(bool is_named = false) {
+    explicit Heritage(bool is_named = false, RowKind kind = kValueRow, bool has_ref = false) {
         Buffer row;
-        row.add(uint32_t(kValueRow));
-        row.add(uint32_t(0));
-        row.add(PackedValue{Where::inlined, 0, 0});
+        if (has_ref) {
+            std::lock_guard lock(heir->mutex());
+            hold(heir->borrowing.borrow(id, gone.id, false, 1));
+        }
+        if (kind == kValueRow) {
+            row.add(uint32_t(kValueRow));
+            row.add(uint32_t(0));
+            row.add(PackedValue{Where::inlined, 0, 0});
+        } else {  // of a call that may be repeated
+            TaskHeader header{};
+            header.task = id.task();
+            header.actor = Id{79, 1};
+            header.returns = 1;
+            row.add(TaskRow{kind, 0, 3, kIsMethod, sizeof header, 0, 0, 0});
+            row.add(header);
+        }
         adopt(&row, is_named);
         if (is_named) node.expect(Kind::DEPOSIT);
         node.expect(Kind::ADOPTED);
+    }
+    uint64_t rebuilt() {
+        std::lock_guard lock(heir->mutex());
+        return heir->lineage.rebuilt();
     }
     /// Without a row: what it was given may go.
     void adopt(const Buffer* row, bool is_named = false) {
@@ -240,6 +257,32 @@ TEST("an heir holds from the beginning what something that outlives all processe
     } word{it.id, 0, 0};
     CHECK(it.node.port.send(it.heir->self(), Kind::KEEP, &word, sizeof word));
     EVENTUALLY(!it.knows());
+}
+
+TEST("an heir that was only told how an object is made makes it when another process wants it") {
+    Heritage it(false, kLineageRow);
+    it.borrower.say(it.heir->self(), Kind::BORROW_ADD, it.id, it.borrower.id);
+    settle(*it.heir);
+    CHECK_EQ(it.rebuilt(), 0u);
+    it.borrower.say(it.heir->self(), Kind::WANT, it.id);
+    EVENTUALLY(it.rebuilt() == 1);
+    it.borrower.say(it.heir->self(), Kind::WANT, it.id);
+    settle(*it.heir);
+    CHECK_EQ(it.rebuilt(), 1u);
+}
+
+TEST("an heir that was only told how an object is made makes it when a ref to it comes") {
+    Heritage it(false, kLineageRow);
+    {
+        std::lock_guard lock(it.heir->mutex());
+        it.heir->borrowing.borrow(it.id, it.heir->self(), false, 0);
+    }
+    CHECK_EQ(it.rebuilt(), 1u);
+}
+
+TEST("an heir that was only told how an object is made makes it when it has a ref to it") {
+    Heritage it(false, kLineageRow, true);
+    CHECK_EQ(it.rebuilt(), 1u);
 }
 
 TEST("an heir has written down what it was given before anybody is counted in") {
