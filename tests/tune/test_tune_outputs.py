@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from weft import tune
-from weft.library.tensorboard import crc32c
+from weft.library.records import crc32c
 from weft.tune.errors import TuneError
 from weft.tune.schedulers import ASHAScheduler
 from weft.tune.simulation import Simulation

@@ -17,6 +17,7 @@ from weft.data.other_readers import read_excel as read_excel
 from weft.data.other_readers import read_iceberg as read_iceberg
 from weft.data.other_readers import read_lance as read_lance
 from weft.data.other_readers import read_orc as read_orc
+from weft.data.other_readers import read_tfrecords as read_tfrecords
 from weft.data.other_readers import read_webdataset as read_webdataset
 from weft.data.progress import show_progress as show_progress
 from weft.data.query.statement import sql as sql

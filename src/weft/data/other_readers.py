@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from weft.data.dataset import Dataset
 from weft.data.plan import Read
 from weft.data.sources import other_formats as formats
-from weft.data.sources import tables
+from weft.data.sources import tables, tfrecords
 from weft.data.sources.base import check_policies
 from weft.data.sources.files import FileSource
 from weft.data.sources.formats import Format
@@ -24,6 +24,7 @@ __all__ = [
     "read_iceberg",
     "read_lance",
     "read_orc",
+    "read_tfrecords",
     "read_webdataset",
 ]
 ROWS_AT_ONCE = 1_000
@@ -75,6 +76,20 @@ def read_webdataset(
     [{'__key__': 'a', 'cls': 3, 'txt': 'cat'}]
     """
     return _files(paths, formats.WebDataset(decode), on_error, schema_drift)
+
+
+def read_tfrecords(
+    paths: Any, *, lists: Sequence[str] = (), raw: bool = False, on_error: str = "raise", schema_drift: str = "raise"
+) -> Dataset:
+    """TensorFlow's records, a row per `Example`: a column per feature, of ints, floats of 32 bits and bytes; of lists
+    where a record of the file has several, or where `lists` names it. With `raw`, the bytes, in a column `record`.
+
+    >>> from weft import data
+    >>> paths = data.from_items([{"id": 3, "x": [0.5, 1.5]}]).write_tfrecords("read_tfrecords")
+    >>> read_tfrecords("read_tfrecords").take()
+    [{'id': 3, 'x': [0.5, 1.5]}]
+    """
+    return _files(paths, tfrecords.TfRecord(tuple(lists), raw), on_error, schema_drift)
 
 
 def read_delta(path: str, *, version: int | None = None, storage_options: Mapping[str, str] | None = None) -> Dataset:

@@ -96,6 +96,13 @@ class Writable:
 
         return self._write(Writer(path, "tar", save_webdataset, mode))
 
+    def write_tfrecords(self, path: str, *, mode: str = "append") -> list[str]:
+        """TensorFlow's records, a file per block, an `Example` per row; floats of 32 bits, nulls are left out."""
+        from weft.data.sources.tfrecords import save_tfrecords
+        from weft.data.writers import Writer
+
+        return self._write(Writer(path, "tfrecord", save_tfrecords, mode))
+
     def write_delta(
         self,
         path: str,
