@@ -211,13 +211,12 @@ class Objects:
             self._pull(entry, known)
 
     def lost(self, entries: Iterable[Entry]) -> None:
-        """There is no copy of these: their owners make them again. All go before anybody hears of one: a task that has
-        made several, a generator say, is run again once, for all that are lost by then."""
-        imports = [(entry, known) for entry in entries if (known := self.imports.get(entry)) is not None]
-        for entry, known in imports:
+        """There is no copy. All go before anybody hears of one: what made several then runs again for all."""
+        imports = {entry: known for entry in entries if (known := self.imports.get(entry)) is not None}
+        for entry, known in imports.items():
             known.is_sought = False
             self._port.remove(*entry)
-        for entry, known in imports:
+        for entry, known in imports.items():
             self._answer(entry, known, LOST)
 
     def forget_node(self, node: int) -> None:

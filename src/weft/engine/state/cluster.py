@@ -24,7 +24,6 @@ Free = dict[int, dict[str, int]]
 _MANY = 1 << 30
 LOOKED_AT = 256
 
-
 NODE_ID_LABEL = "ray.io/node-id"
 
 

@@ -26,7 +26,6 @@ from weft.engine.process.worker import lifecycle
 if TYPE_CHECKING:
     from weft.engine.process.actors.concurrency import ConcurrentCalls
 
-
 _MOST_AT_ONCE = 100
 """So many calls begin before the loop looks after what else is due."""
 

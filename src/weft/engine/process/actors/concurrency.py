@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 DEFAULT_GROUP = "_default"
 
-
 _MOST_EARLY_CANCELS = 10_000
 
 

@@ -37,7 +37,6 @@ from weft.values import serialize as values
 
 _events = msgspec.msgpack.Decoder(Reply | LogLines | Warn | ExitProcess | GroupChanged | Tell | TellWaits | BreakWait)
 
-
 hooks.node_id = lambda: context_state.state.node_id
 
 
