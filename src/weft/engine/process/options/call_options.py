@@ -137,10 +137,7 @@ def validate(given: Mapping[str, Any], kind: str, in_options: bool = False) -> N
     if in_options and kind == "tasks" and "max_calls" in given:
         raise ValueError("Setting 'max_calls' is not supported in '.options()'.")
     if in_options and "_num_objects_per_yield" in given:
-        raise ValueError(
-            "Setting '_num_objects_per_yield' is not supported in '.options()': it says how the generator is written. "
-            "Give it to @weft.remote or @weft.method."
-        )
+        raise ValueError("Setting '_num_objects_per_yield' is not supported in '.options()': the generator has it.")
     if in_options and kind == "actors" and given.get("concurrency_groups") is not None:
         raise ValueError("Setting 'concurrency_groups' is not supported in '.options()'.")
 

@@ -214,8 +214,7 @@ class WorkerHost(Host):
 
     def dump_error(self, error: BaseException, name: str, retry_types: bytes) -> tuple[bytes, bool]:
         if isinstance(error, SystemExit) and self._calls is None:  # a concurrent actor's calls see to it themselves
-            error = lifecycle.as_asked(error)
-            lifecycle.leave(error)
+            error = lifecycle.leave(error)
         from weft.engine.process.telling import failures
 
         failures.tell(error, name)

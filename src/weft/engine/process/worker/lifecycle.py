@@ -57,25 +57,23 @@ def exit_actor() -> None:
     raise ActorExit(EXIT_TEXT)
 
 
-def as_asked(error: SystemExit) -> SystemExit:
-    """What exit_actor() has raised: the core's own where the actor's code has caught it."""
-    return ActorExit(EXIT_TEXT) if _has_resigned and error.code is None else error
-
-
 def is_orderly(error: SystemExit) -> bool:
     """Whether an actor leaves on purpose: by `exit_actor()`, or by `sys.exit()` without an error."""
     return bool(context_state.here().actor_id) and (isinstance(error, ActorExit) or error.code in (None, 0))
 
 
-def leave(error: SystemExit) -> None:
-    """A task raised SystemExit: the process must end. An actor that leaves on purpose first answers this call."""
+def leave(error: SystemExit) -> SystemExit:
+    """A task raised SystemExit: the process must end. An actor that leaves on purpose first answers this call, with
+    what is returned: the core's own error stands for that of exit_actor(), which the actor's code has caught."""
+    if _has_resigned and error.code is None:
+        error = ActorExit(EXIT_TEXT)
     if _native.is_fork():
         end_fork(error)
     if is_orderly(error):
         if context_state.state.actor_instance is None:  # its constructor: who hears the answer ends this process
             run_exit_functions()
         leave_for_good()
-        return
+        return error
     end_now(_status(error))
 
 
@@ -161,7 +159,7 @@ def run_shutdown_hook(actor: object) -> None:
             traceback.print_exc()
 
 
-def end_now(status: int) -> None:
+def end_now(status: int) -> NoReturn:
     """Run the exit functions and end the process from any thread."""
     try:
         run_exit_functions()

@@ -36,6 +36,7 @@ class TaggedStream:
         self._growing: set[int] = set()
         """Threads that have added to it since it was looked at."""
         self.unwatch()
+        os.register_at_fork(after_in_child=self.unwatch)
         self.name = name
         self.mode = "w"
         self.encoding = "utf-8"
@@ -147,13 +148,6 @@ def install() -> None:
         sys.stdout = TaggedStream(1, sys.stdout, "<stdout>")
     if not isinstance(sys.stderr, TaggedStream):
         sys.stderr = TaggedStream(2, sys.stderr, "<stderr>")
-        os.register_at_fork(after_in_child=_unwatch)
-
-
-def _unwatch() -> None:
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TaggedStream):
-            stream.unwatch()
 
 
 def finish() -> None:
