@@ -5,12 +5,10 @@ Runs in the daemon's thread.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from weft.engine.cluster.directory import Owned
-from weft.engine.cluster.fences import Fences
-from weft.engine.cluster.left_rows import LeftRows
 from weft.engine.node.inheritance import NOBODY, needed_rows
 from weft.engine.node.operations import Outcome
 from weft.engine.state.events import Process
@@ -18,6 +16,7 @@ from weft.engine.state.inheritance import Part
 from weft.engine.wire.link_messages import GlobalProcess
 
 if TYPE_CHECKING:
+    from weft.engine.cluster.inheritance import ClusterInheritance
     from weft.engine.cluster.shell import ClusterShell
     from weft.engine.node.daemon import NodeDaemon
 
@@ -29,25 +28,15 @@ LINGER_S = 10.0
 class Claims:
     """One daemon's."""
 
-    def __init__(
-        self,
-        daemon: NodeDaemon,
-        shell: ClusterShell,
-        left: LeftRows,
-        fences: Fences,
-        is_dead: Callable[[GlobalProcess], bool],
-        is_settled: Callable[[GlobalProcess], bool],
-        lends: Callable[[Process], None],
-    ) -> None:
-        """`lends`: a process of this node has something from now on that other nodes may ask for."""
+    def __init__(self, daemon: NodeDaemon, shell: ClusterShell, cluster: ClusterInheritance) -> None:
         self._daemon = daemon
         self._port = daemon.port
         self._here = daemon.inheritance
         self._shell = shell
-        self._left = left
-        self._directory = left.directory
-        self._fences = fences
-        self._is_dead, self._is_settled, self._lends = is_dead, is_settled, lends
+        self._left = cluster.left
+        self._directory = cluster.left.directory
+        self._fences = cluster.fences
+        self._is_dead, self._is_settled, self._lends = cluster.is_dead, cluster.is_settled, cluster.lends
         daemon.operations.offer("heir_of", self.heir_of)
 
     def claim(self, part: Part, heir: Process, ids: Iterable[bytes]) -> None:

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING
 
 from weft.engine.cluster.claims import LINGER_S, Claims
 from weft.engine.cluster.directory import Owned
-from weft.engine.cluster.executor import Executor
+from weft.engine.cluster.executor import Executor, LostNodes
 from weft.engine.cluster.fences import Fences
 from weft.engine.cluster.left_rows import LeftRows, is_in
-from weft.engine.cluster.lost_nodes import LostNodes
 from weft.engine.cluster.objects import Entry
 from weft.engine.cluster.transport import NodeLink
 from weft.engine.state.events import Process
@@ -52,7 +51,7 @@ class ClusterInheritance:
         """The last ones."""
         self.executor = Executor(daemon, shell, self)
         self.lost = LostNodes(shell, self.executor, lambda node: bool(self.left.of((node, 0, 0))))
-        self.claims = Claims(daemon, shell, self.left, self.fences, self.is_dead, self.is_settled, self._known.add)
+        self.claims = Claims(daemon, shell, self)
 
     @property
     def number(self) -> int:
@@ -68,6 +67,10 @@ class ClusterInheritance:
 
     def process_watched(self, process: Process) -> None:
         """A process of this node is dead, and others watch it; `died` follows."""
+        self._known.add(process)
+
+    def lends(self, process: Process) -> None:
+        """It has something from now on that other nodes may ask for."""
         self._known.add(process)
 
     def is_known(self, process: Process) -> bool:

@@ -49,7 +49,7 @@ class LeftRows:
         self._shell = shell
         self._port = daemon.port
         self._here = daemon.inheritance
-        self.directory = Directory(daemon.loop, store, shell.heading.servers.need)
+        self.directory: Directory = Directory(daemon.loop, store, shell.heading.servers.need)
         self.rows: dict[bytes, ObjectRow] = {}
         """Of other nodes' objects that have borrowers here, or that were read from the store."""
         self._functions: dict[int, bytes] = {}
