@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 
+from weft.library.checks import one_of
 from weft.train.session import TrainContext, get_context
 
 __all__ = ["BACKENDS", "free_address", "keeps_processes", "lightgbm_network", "prepare_model", "running"]
@@ -145,16 +146,39 @@ def lightgbm_network(timeout_s: float = 120.0) -> dict[str, Any]:
     }
 
 
-def prepare_model(model: Any, **options: Any) -> Any:
-    """A PyTorch module in DistributedDataParallel, on this worker's GPU if it has one; itself when there is one worker.
+def prepare_model(model: Any, strategy: str = "ddp", blocks: Sequence[type] = (), **options: Any) -> Any:
+    """A PyTorch module, on this worker's GPU if it has one, for training by all workers; itself when there is one.
 
-    `options` are those of DistributedDataParallel."""
+    With "ddp" it is in DistributedDataParallel. With "fsdp" each worker has a share of each parameter, of its gradient
+    and of what the optimizer remembers (PyTorch's `fully_shard`): make the optimizer afterwards. A parameter is whole
+    while it is computed with; `blocks` are the classes of the submodules that are whole one after the other, and not
+    all at once. `options` are DistributedDataParallel's, or `fully_shard`'s."""
     import torch
-    from torch.nn.parallel import DistributedDataParallel
 
+    one_of("strategy", strategy, ("ddp", "fsdp"))
     context = get_context()
+    device = torch.device("cpu")
     if torch.cuda.is_available():
         device = torch.device("cuda", context.local_rank % torch.cuda.device_count())
         model = model.to(device)
+    if context.size == 1:
+        return model
+    if strategy == "fsdp":
+        return _sharded(model, device, blocks, options)
+    from torch.nn.parallel import DistributedDataParallel
+
+    if device.index is not None:
         options.setdefault("device_ids", [device.index])
-    return DistributedDataParallel(model, **options) if context.size > 1 else model
+    return DistributedDataParallel(model, **options)
+
+
+def _sharded(model: Any, device: Any, blocks: Sequence[type], options: Any) -> Any:
+    from torch.distributed import fsdp
+    from torch.distributed.device_mesh import init_device_mesh
+
+    fully_shard: Any = fsdp.fully_shard
+    options.setdefault("mesh", init_device_mesh(device.type, (get_context().size,)))
+    for module in model.modules():
+        if module is not model and isinstance(module, tuple(blocks)):
+            fully_shard(module, **options)
+    return fully_shard(model, **options)
