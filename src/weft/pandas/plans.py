@@ -246,6 +246,9 @@ def compute(plan: Plan) -> Table:
     if not all(same_type(filled[0], other) for other in filled[1:]):
         raise UnsupportedError("its result is of other types in some parts of the frame")
     meta = filled[0]
+    for number, each in enumerate(told):
+        if not each.length and not same_type(meta, each.meta):  # no row of it told what the result is of
+            handles[number] = home().put(stored(meta))
     return Table(handles, plan.rows, meta)
 
 
