@@ -14,13 +14,12 @@ Ray has a name that programs import.
 
 from __future__ import annotations
 
-import builtins
-import contextlib
 import os
 import sys
-import weakref
 from collections.abc import Iterable
 from typing import Any
+
+from weft._dual_errors import DualErrors
 
 # ---- the root, and errors of the engine itself -----------------------------------------------------
 
@@ -151,7 +150,7 @@ class TaskError(WeftError):
 
     def as_instanceof_cause(self) -> TaskError:
         """The same error as an instance of the cause's class; itself when that class cannot be subclassed."""
-        return _as_instance_of_cause(self)
+        return _duals.of(self)
 
     def add_line(self, text: str) -> None:
         """Say more at the end of the remote traceback."""
@@ -181,100 +180,7 @@ def _rebuild_task_error(story: dict[str, Any], dual: bool) -> TaskError:
     return error.as_instanceof_cause() if dual else error
 
 
-# ---- a TaskError that is an instance of its cause's class ------------------------------------------
-#
-# A class `TaskError(ValueError)` is made once for each cause's class. The instance never runs the user's __init__:
-# attributes of the cause are looked up on the cause; C-level fields such as OSError.errno are filled from its args.
-
-_HEAP_TYPE = 1 << 9
-_EXCEPTION_GROUP: Any = getattr(builtins, "BaseExceptionGroup", ())
-_dual_classes: weakref.WeakValueDictionary[int, type] = weakref.WeakValueDictionary()
-"""By the cause class's address: a dual class keeps its cause class alive, so the address is not reused."""
-
-
-def _as_instance_of_cause(error: TaskError) -> TaskError:
-    """The dual instance, or `error` itself when there can be none."""
-    cause = error.cause
-    root = cause
-    while isinstance(root, TaskError) and root.cause is not None:
-        root = root.cause
-    dual = error
-    if root is not None and not isinstance(error, type(root)):
-        try:
-            dual = _instance(_dual_class(type(root)), root)
-            dual._fill(error._story)
-            dual.actor_id = getattr(root, "actor_id", None) or error.actor_id  # who has died, not who saw it
-        except Exception as failure:  # a final class, or one that cannot be made without its __init__
-            _warn_of_single_class(root, failure)
-    dual.__cause__ = getattr(cause, "__cause__", None)
-    return dual
-
-
-def _warn_of_single_class(root: BaseException, failure: Exception) -> None:
-    import logging
-
-    logging.getLogger(__name__).warning(
-        "The class %s of what a task raised cannot be subclassed (%s). This exception is raised as RayTaskError only. "
-        "You can use `ray_task_error.cause` to access the user exception.",
-        type(root).__qualname__,
-        failure,
-    )
-
-
-def _dual_class(cause_class: type) -> type:
-    known = _dual_classes.get(id(cause_class))
-    if known is None:
-        name = f"{task_error_name()}({cause_class.__name__})"
-        namespace = {
-            "__init__": lambda self, *args, **kwargs: None,
-            "__getattr__": _from_cause,
-            "__str__": TaskError.__str__,
-            "__repr__": TaskError.__repr__,
-            "__reduce__": _reduce,
-            "__reduce_ex__": lambda self, protocol: _reduce(self),
-            "__eq__": object.__eq__,
-            "__hash__": object.__hash__,
-            "args": property(_arguments, lambda self, value: None),
-            "__module__": f"{package_name()}.exceptions",
-            "__qualname__": name,
-            "__doc__": cause_class.__doc__,
-        }
-        known = type(cause_class)(name, (TaskError, cause_class), namespace)
-        _dual_classes[id(cause_class)] = known
-    return known
-
-
-def _instance(dual_class: type, root: BaseException) -> TaskError:
-    builtin: Any = next(base for base in type(root).__mro__ if not base.__flags__ & _HEAP_TYPE)
-    args: Any = BaseException.__getattribute__(root, "args")
-    if isinstance(root, OSError):
-        args = OSError.__reduce__(root)[1]  # args leaves the file names out
-    if isinstance(root, _EXCEPTION_GROUP):
-        made = builtin.__new__(dual_class, *args)
-    else:
-        made = builtin.__new__(dual_class)
-        with contextlib.suppress(Exception):  # else the C-level fields stay empty; the cause has them
-            builtin.__init__(made, *args)
-    assert isinstance(made, TaskError)
-    return made
-
-
-def _from_cause(self: TaskError, name: str) -> Any:
-    if name.startswith("__") or "_story" not in self.__dict__:
-        raise AttributeError(name)
-    root = self.__dict__["_story"]["cause"]
-    while isinstance(root, TaskError) and root.cause is not None:
-        root = root.cause
-    return getattr(root, name)
-
-
-def _arguments(self: TaskError) -> tuple[Any, ...]:
-    story = self.__dict__.get("_story")
-    return (story["cause"],) if story else ()
-
-
-def _reduce(self: TaskError) -> tuple[Any, ...]:
-    return _rebuild_task_error, (self.__dict__["_story"], True)
+_duals = DualErrors(TaskError, task_error_name, package_name, _rebuild_task_error)
 
 
 class TaskCancelledError(WeftError):
