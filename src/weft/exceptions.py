@@ -150,7 +150,8 @@ class TaskError(WeftError):
 
     def as_instanceof_cause(self) -> TaskError:
         """The same error as an instance of the cause's class; itself when that class cannot be subclassed."""
-        return _duals.of(self)
+        dual: TaskError = _duals.of(self)
+        return dual
 
     def add_line(self, text: str) -> None:
         """Say more at the end of the remote traceback."""

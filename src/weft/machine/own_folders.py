@@ -28,3 +28,11 @@ def make_closed(path: str | os.PathLike[str]) -> None:
             os.mkdir(one, 0o700)  # not makedirs: those above would be as open as the umask is
     if not os.path.isdir(path):
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
+
+
+def state_folder() -> str:
+    """For tokens, logs and sessions of this user's nodes. PermissionError where it is another user's."""
+    base = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
+    made = os.path.join(base, "weft")
+    make(made, "set XDG_STATE_HOME to one of yours")
+    return made

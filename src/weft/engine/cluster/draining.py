@@ -7,7 +7,7 @@ Runs in the daemon's thread, made at the first operation that asks for it. The n
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from weft.engine.node.nodes import Nodes
 from weft.engine.node.operations import Operations, Outcome, Pending
@@ -17,13 +17,28 @@ from weft.engine.state.node import NodeState
 from weft.net.loop import Loop
 
 if TYPE_CHECKING:
-    from weft.engine.cluster.shell import ClusterShell
+    from weft.engine.cluster.handover import Handover
+    from weft.engine.cluster.membership import Membership
+    from weft.engine.state.events import Process
     from weft.engine.wire.link_messages import Member
 
 CHECK_S = 0.1
 OBJECTS_S = 30.0
 """After the deadline, objects that are on their way to other nodes have so much longer."""
 DEFAULT_DEADLINE_S = 3600.0
+
+
+class Drained(NamedTuple):
+    """What it needs of the cluster."""
+
+    members: Membership
+    processes_of: Callable[[int], list[Process]]
+    """Of another node: what its processes are called here."""
+    report: Callable[[], None]
+    handover: Handover
+    leave: Callable[[str], None]
+    can_be_followed: Callable[[], bool]
+    """Whether another node could take over from this one, as the head."""
 
 
 class Draining:
@@ -37,7 +52,7 @@ class Draining:
         nodes: Nodes,
         feed: Callable[[ev.Event], None],
         jobs_running: Callable[[], int],
-        cluster: ClusterShell,
+        cluster: Drained,
     ) -> None:
         self._loop = loop
         self._state = state
@@ -57,7 +72,7 @@ class Draining:
     def drain(self, params: dict[str, Any]) -> Pending:
         """Begin it; answered with the node's row of the table once the node has begun."""
         member = self._find(str(params["node"]))
-        if member.number == self._cluster.members.head and not self._cluster.heading.can_be_followed:
+        if member.number == self._cluster.members.head and not self._cluster.can_be_followed():
             raise ValueError(
                 "the head cannot be drained: no other node could take over from it. Start one, or end the cluster "
                 "with `weft stop --cluster`"
@@ -114,7 +129,7 @@ class Draining:
         if number == self._cluster.members.own.number:
             processes = [worker.process for worker in self._state.workers]
         else:
-            processes = self._cluster.names.of_node(number)
+            processes = self._cluster.processes_of(number)
         self._feed(ev.ActorsToMove(tuple(processes)))
         self._loop.call_later(CHECK_S, lambda: self._move_actors(number))
 
@@ -128,7 +143,7 @@ class Draining:
         self._reason = params["reason"] or self._reason
         if is_first:
             self._feed(ev.DrainBegun())
-            self._cluster.reporting.report()
+            self._cluster.report()
             self._loop.call_later(CHECK_S, self._check)
 
     def node_holds(self, params: dict[str, Any]) -> dict[str, Any]:

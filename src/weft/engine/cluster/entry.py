@@ -133,7 +133,7 @@ class Entry:
 
     def _say_up(self, daemon: NodeDaemon, cluster: str) -> None:
         self._has_joined = True
-        folder = None if self._config.head or daemon.cluster is None else daemon.cluster.heading.folder
+        folder = None if self._config.head or self._shell is None else self._shell.heading.folder
         store = "" if folder is None else str(folder.path)
         fields = (daemon.node_id, self._address, cluster, daemon.address, self._fingerprint)
         up = NodeUp(*fields, store, self._restored)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from weft.engine.cluster.calls import Calls
+from weft.engine.cluster.draining import Drained, Draining
 from weft.engine.cluster.far_groups import FarGroups
 from weft.engine.cluster.flushing import Flushing
 from weft.engine.cluster.following import FOR_HEAD, Following, for_head
@@ -50,6 +51,7 @@ from weft.net.loop import OUT_OF_DESCRIPTORS, REST_S
 
 if TYPE_CHECKING:
     from weft.engine.node.daemon import NodeDaemon
+    from weft.jobs.job_service import JobService
 
 LEASE_SHIFT = 40
 WATCH_AGAIN_S = 0.2
@@ -137,6 +139,23 @@ class ClusterShell:
         self.replicas = ReplicasShell(loop, state, members, self.objects)
         daemon.requests.keep_replicas = self.replicas.begin
         daemon.requests.home_of = self.homes.home_of
+        daemon.on_jobs = self._jobs_began
+        self.has_arrivals = self.objects.pulls.has_arrivals
+
+    def _jobs_began(self, jobs: JobService) -> None:
+        """The first operation that is seldom asked for has come to this node."""
+        daemon, keeping = self._daemon, self.keeping
+        jobs.keep, jobs.when_kept, keeping.keep_submitted = keeping.submission, keeping.when_kept, jobs.keep_all
+        needed = Drained(
+            self.members,
+            self.names.of_node,
+            self.reporting.report,
+            self.handover,
+            self.leave,
+            lambda: self.heading.can_be_followed,
+        )
+        here = (self._loop, self._state, daemon.operations, daemon.nodes)
+        Draining(*here, daemon.feed, lambda: jobs.runner.running, needed)
 
     def _make_handlers(self) -> dict[type[lm.LinkMessage], Any]:
         """What becomes of each message."""

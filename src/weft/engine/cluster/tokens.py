@@ -17,10 +17,7 @@ VARIABLE = secrets.TOKEN
 
 def folder() -> Path:
     """For tokens and logs of this user's nodes. PermissionError where it is another user's."""
-    base = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
-    made = Path(base, "weft")
-    own_folders.make(str(made), "set XDG_STATE_HOME to one of yours")
-    return made
+    return Path(own_folders.state_folder())
 
 
 def path_of(cluster: str) -> Path:

@@ -57,7 +57,7 @@ from weft.observe.log_store import LogStore
 from weft.store.tables import ACTORS, JOBS, NODES, Delete, MemoryTables, Put
 
 if TYPE_CHECKING:
-    from weft.engine.cluster.shell import ClusterShell
+    from weft.engine.node.cluster_port import Cluster
     from weft.engine.node.front import Front
     from weft.jobs.job_service import JobService
     from weft.observe.node_past import NodePast
@@ -133,7 +133,7 @@ class NodeDaemon:
         """What needs neither processes nor sockets."""
         self.node_id, self.address = node_id, address
         self.state.standing.own.name(node_id, labels)
-        self.cluster: ClusterShell | None = None
+        self.cluster: Cluster | None = None
         """Its part in a cluster, where there is one."""
         self.error = ""
         """Why the node ended, when it was not asked to."""
@@ -146,6 +146,8 @@ class NodeDaemon:
         self.inheritance = InheritanceShell(self.port, self.functions, self.nodes.local_processes, self.state)
         self.submitted: JobService | None = None
         """The jobs that were submitted to this daemon's cluster, once there were any."""
+        self.on_jobs: Callable[[JobService], None] = lambda jobs: None
+        """In a cluster: what it does with them once they are there."""
         self.jobs = JobNumbers()
         self._dead: dict[Process, None] = {}
         """Whose slots wait to be given back."""
@@ -160,7 +162,7 @@ class NodeDaemon:
             self.port,
             self.loop,
             self.spilling,
-            lambda: self.cluster is not None and self.cluster.objects.pulls.has_arrivals(),
+            lambda: self.cluster is not None and self.cluster.has_arrivals(),
         )
 
     def _make_workers(self, zygote: socket.socket) -> None:
@@ -224,7 +226,7 @@ class NodeDaemon:
             do.PublishGroup: self._tell_nodes,
         }
 
-    def join(self, cluster: ClusterShell) -> None:
+    def join(self, cluster: Cluster) -> None:
         """It is part of a cluster."""
         self.cluster = self.nodes.cluster = cluster
 
@@ -418,12 +420,7 @@ class NodeDaemon:
         told = (self.people, self.requests)
         Observation(self.state, self.port, self.tables, *here, *told, self.output.flush, self._past())
         self.operations.offer("dashboard", lambda params: self.dashboard())
-        if self.cluster is not None:
-            from weft.engine.cluster.draining import Draining
-
-            keeping = self.cluster.keeping
-            jobs.keep, jobs.when_kept, keeping.keep_submitted = keeping.submission, keeping.when_kept, jobs.keep_all
-            Draining(self.loop, self.state, *here, self.feed, lambda: jobs.runner.running, self.cluster)
+        self.on_jobs(jobs)
 
 
 def _record(loop: Loop, port: _native.NodePort) -> Callable[[], NodePast]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import msgspec
 
@@ -21,9 +21,6 @@ from weft.engine.state.inheritance import Estate, Inheritances, Part
 from weft.engine.state.leasing import Shape
 from weft.engine.state.node import NodeState
 from weft.engine.wire import kinds
-
-if TYPE_CHECKING:
-    from weft.engine.cluster.inheritance import ClusterInheritance
 
 HEIRS_KEPT = 1 << 16
 """So many objects that have passed on are remembered, for refs that name a dead owner and arrive late."""
@@ -84,6 +81,60 @@ class Bequest(msgspec.Struct, frozen=True):
     body: bytes
 
 
+class Claims(Protocol):
+    """Who owns what the dead of the cluster have left."""
+
+    def claim(self, part: Part, heir: Process, ids: Iterable[bytes]) -> None: ...
+    def look_up(self, process: Process, dead: Process, identity: bytes) -> None: ...
+
+
+class Fences(Protocol):
+    def fence(self, part: int) -> None: ...
+    def when_ready(self, owners: set[Process], then: Callable[[], None]) -> None: ...
+
+
+class FunctionRows(Protocol):
+    def look_later(self) -> None: ...
+
+
+class Directory(Protocol):
+    def scan(self, table: str, then: Callable[[list[tuple[bytes, bytes]], str], None]) -> None: ...
+
+
+class Left(Protocol):
+    """Rows of other nodes' objects."""
+
+    @property
+    def directory(self) -> Directory: ...
+    @property
+    def functions(self) -> FunctionRows: ...
+    def bequest(self, identity: bytes, heir: Process) -> Bequest | None: ...
+
+
+class FarInheritance(Protocol):
+    """What passes on between nodes, in a cluster: `cluster.inheritance` is it."""
+
+    @property
+    def number(self) -> int: ...
+    @property
+    def claims(self) -> Claims: ...
+    @property
+    def fences(self) -> Fences: ...
+    @property
+    def left(self) -> Left: ...
+    def is_far(self, process: Process) -> bool: ...
+    def is_known(self, process: Process) -> bool: ...
+    def is_buried(self, name: tuple[int, int, int]) -> bool: ...
+    def far_dies(self, process: Process) -> None: ...
+    def far_died(self, process: Process) -> None: ...
+    def died(self, estate: Estate, has_left: bool) -> None: ...
+    def settled_here(self, process: Process) -> None: ...
+    def passed_on_here(self, identity: bytes, owner: Process, heir: Process) -> None: ...
+    def has_heir(self, entry: tuple[int, int]) -> None: ...
+    def part_done(self, part: Part) -> None: ...
+    def dead_of(self, estate: Estate) -> list[Process]: ...
+
+
 class InheritanceShell:
     """One daemon's."""
 
@@ -100,7 +151,7 @@ class InheritanceShell:
         """All drivers and workers of this node."""
         self._node = state
         self.state = Inheritances()
-        self.cluster: ClusterInheritance | None = None
+        self.cluster: FarInheritance | None = None
         self.rows: dict[bytes, Row] = {}
         """What dead processes of this node have left, and what is not settled."""
         self.is_kept: Callable[[bytes], bool] = lambda identity: False

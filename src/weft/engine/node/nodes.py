@@ -13,7 +13,7 @@ from weft.engine.state.node import NodeState
 from weft.engine.state.resources import to_floats
 
 if TYPE_CHECKING:
-    from weft.engine.cluster.shell import ClusterShell
+    from weft.engine.node.cluster_port import Cluster
     from weft.engine.state.cluster import NodeView
     from weft.engine.wire.link_messages import Member
     from weft.engine.wire.messages import Happening
@@ -30,7 +30,7 @@ class Nodes:
         self._operations = operations
         self.node_id = node_id
         self.own_address = address
-        self.cluster: ClusterShell | None = None
+        self.cluster: Cluster | None = None
         """This node's part in a cluster, where there is one."""
 
     @property

@@ -20,9 +20,7 @@ def make(node_id: str, keeps: bool) -> str:
     """The folder of that node's session, made now."""
     if not keeps:
         return env_folders.job_folder(f"{node_id[:16]}-submitted")
-    from weft.engine.cluster.tokens import folder
-
-    sessions = os.path.join(folder(), "sessions")
+    sessions = os.path.join(own_folders.state_folder(), "sessions")
     made = os.path.join(sessions, node_id[:16])
     own_folders.make_closed(made)
     for old in sorted(os.listdir(sessions), key=lambda name: _age(sessions, name))[SESSIONS_KEPT:]:
