@@ -87,6 +87,7 @@ BELOW = {
 # Above the engine, which they use. It names them only here, where a part of it is their host.
 ABOVE = ("weft.inspection", "weft.jobs", "weft.local", "weft.replay", "weft.slurm")
 HOSTS = {
+    ("weft.engine.node.daemon", "weft.inspection.front"),
     ("weft.engine.node.daemon", "weft.inspection.listing"),
     ("weft.engine.node.daemon", "weft.inspection.observation"),
     ("weft.engine.node.daemon", "weft.inspection.overview"),

@@ -58,7 +58,7 @@ from weft.store.tables import ACTORS, JOBS, NODES, Delete, MemoryTables, Put
 
 if TYPE_CHECKING:
     from weft.engine.node.cluster_port import Cluster
-    from weft.engine.node.front import Front
+    from weft.inspection.front import Front
     from weft.jobs.job_service import JobService
     from weft.observe.node_past import NodePast
 
@@ -393,7 +393,7 @@ class NodeDaemon:
 
     def dashboard(self) -> dict[str, Any]:
         """Where this node's dashboard is: {"address", "token", "url"}. OSError when it cannot listen."""
-        from weft.engine.node.front import Front
+        from weft.inspection.front import Front
 
         if self._front is None:
             self._front = Front(self.loop, self.address)
