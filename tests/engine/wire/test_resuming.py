@@ -18,9 +18,9 @@ from weft.engine.wire import link as link_module
 from weft.engine.wire import link_messages as lm
 from weft.engine.wire import reconnect
 from weft.engine.wire.link import CHUNK_BYTES, Link
-from weft.engine.wire.resumption import CONFIRMED_FRAMES, Resumption
 from weft.net import endpoint
 from weft.net.loop import Loop
+from weft.net.resumption import CONFIRMED_FRAMES, Resumption
 from weft.testing.cutting import reset, silence
 
 

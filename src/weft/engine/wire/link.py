@@ -25,11 +25,11 @@ from typing import Protocol, TypeAlias, TypeVar
 from weft.engine.wire import link_codec, roles
 from weft.engine.wire.link_messages import Call, CallAnswer, LinkMessage
 from weft.engine.wire.reconnect import NextConnection
-from weft.engine.wire.resumption import NAME_BYTES, Resumption
 from weft.net import pulse
 from weft.net.auth import Refused
 from weft.net.connection import READ_BYTES, Connection, ConnectionUser
 from weft.net.loop import Loop
+from weft.net.resumption import NAME_BYTES, Resumption
 from weft.net.tls import TlsSession
 
 HEADER = struct.Struct("<IB3x")
