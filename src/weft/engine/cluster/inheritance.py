@@ -39,8 +39,8 @@ class ClusterInheritance:
         self._port = daemon.port
         self._here = daemon.inheritance
         self._here.cluster = self
-        self.left = LeftRows(daemon, shell, store)
-        self.fences = Fences(daemon.loop, daemon.inheritance, shell.members, shell.names, shell.pings)
+        self.left: LeftRows = LeftRows(daemon, shell, store)
+        self.fences: Fences = Fences(daemon.loop, daemon.inheritance, shell.members, shell.names, shell.pings)
         self._directory = self.left.directory
         self._known: set[Process] = set()
         """Processes of this node that have lent something to another node, or are dying and are watched from one."""
