@@ -139,23 +139,8 @@ class ClusterShell:
         self.replicas = ReplicasShell(loop, state, members, self.objects)
         daemon.requests.keep_replicas = self.replicas.begin
         daemon.requests.home_of = self.homes.home_of
-        daemon.on_jobs = self._jobs_began
+        daemon.on_jobs = lambda jobs: _jobs_began(self, jobs)
         self.has_arrivals = self.objects.pulls.has_arrivals
-
-    def _jobs_began(self, jobs: JobService) -> None:
-        """The first operation that is seldom asked for has come to this node."""
-        daemon, keeping = self._daemon, self.keeping
-        jobs.keep, jobs.when_kept, keeping.keep_submitted = keeping.submission, keeping.when_kept, jobs.keep_all
-        needed = Drained(
-            self.members,
-            self.names.of_node,
-            self.reporting.report,
-            self.handover,
-            self.leave,
-            lambda: self.heading.can_be_followed,
-        )
-        here = (self._loop, self._state, daemon.operations, daemon.nodes)
-        Draining(*here, daemon.feed, lambda: jobs.runner.running, needed)
 
     def _make_handlers(self) -> dict[type[lm.LinkMessage], Any]:
         """What becomes of each message."""
@@ -460,3 +445,19 @@ class ClusterShell:
         views = [] if cluster is None else list(cluster.nodes.values())
         available = [(view.number, view.available) for view in views]
         link.send(lm.Answer(list(self.members.members.values()), available, self.cluster_address))
+
+
+def _jobs_began(shell: ClusterShell, jobs: JobService) -> None:
+    """The first operation that is seldom asked for has come to this node."""
+    daemon, keeping = shell._daemon, shell.keeping
+    jobs.keep, jobs.when_kept, keeping.keep_submitted = keeping.submission, keeping.when_kept, jobs.keep_all
+    needed = Drained(
+        shell.members,
+        shell.names.of_node,
+        shell.reporting.report,
+        shell.handover,
+        shell.leave,
+        lambda: shell.heading.can_be_followed,
+    )
+    here = (shell._loop, shell._state, daemon.operations, daemon.nodes)
+    Draining(*here, daemon.feed, lambda: jobs.runner.running, needed)
