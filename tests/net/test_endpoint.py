@@ -73,6 +73,17 @@ def test_another_user_is_not_accepted_over_the_local_socket(port: Endpoint, monk
         assert local.recv(1, socket.MSG_DONTWAIT) == b""
 
 
+def test_who_has_only_knocked_costs_no_encryption(port: Endpoint) -> None:
+    """A port that makes a session for each is full of them, and an honest one is told so only after seconds."""
+    host, _, number = port.address.rpartition(":")
+    with contextlib.ExitStack() as stack:
+        for knock in range(100):
+            made = stack.enter_context(socket.create_connection((host, int(number))))
+            if knock != 50:
+                made.close()
+        assert len(accepted_by(port, 2)) == 1
+
+
 def test_a_port_whose_local_name_is_taken_is_served_over_tls() -> None:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         number = probe.getsockname()[1]

@@ -8,8 +8,8 @@ from weft.net.strangers import Strangers
 
 
 class Link:
-    def __init__(self, host: str, is_encrypted: bool = False, is_strange: bool = True) -> None:
-        socket = SimpleNamespace(getpeername=lambda: (host, 1))
+    def __init__(self, host: str, is_encrypted: bool = False, is_strange: bool = True, sent: bytes = b"") -> None:
+        socket = SimpleNamespace(getpeername=lambda: (host, 1), recv=lambda *_: sent)
         self.connection = SimpleNamespace(socket=socket, is_encrypted=is_encrypted, is_strange=is_strange)
         self.is_closed = False
 
@@ -40,6 +40,12 @@ def test_some_of_a_large_crowd_give_way_at_once() -> None:
 
 def test_who_only_knocks_gives_way_to_who_has_begun_to_encrypt() -> None:
     strangers, honest = Strangers(4), Link("10.0.0.1", is_encrypted=True)
+    add(strangers, honest, *[Link("10.0.0.1") for _ in range(20)])
+    assert not honest.is_closed
+
+
+def test_who_only_knocks_gives_way_to_who_has_sent_what_is_not_read_yet() -> None:
+    strangers, honest = Strangers(4), Link("10.0.0.1", sent=b"\x16")
     add(strangers, honest, *[Link("10.0.0.1") for _ in range(20)])
     assert not honest.is_closed
 
