@@ -151,9 +151,7 @@ def test_ten_thousand_connections_keep_nobody_out_and_fill_no_log(cluster: Clust
     finally:
         weft.shutdown()
     wait_until(lambda: "more links were not made" in cluster.head_node.log())
-    log = cluster.head_node.log()
-    assert "others came after it" in log
-    assert len(log.splitlines()) < 1000
+    assert len(cluster.head_node.log().splitlines()) < 1000
 
 
 @pytest.mark.parametrize("is_local", [True, False])

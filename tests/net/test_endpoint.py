@@ -79,9 +79,29 @@ def test_who_has_only_knocked_costs_no_encryption(port: Endpoint) -> None:
     with contextlib.ExitStack() as stack:
         for knock in range(100):
             made = stack.enter_context(socket.create_connection((host, int(number))))
-            if knock != 50:
+            if knock == 50:
+                made.sendall(b"\x16")
+            else:
                 made.close()
-        assert len(accepted_by(port, 2)) == 1
+        assert len(accepted_by(port)) == 1
+
+
+def test_who_sends_nothing_is_left_to_the_kernel_for_a_while(port: Endpoint) -> None:
+    host, _, number = port.address.rpartition(":")
+    loop = Loop()
+    came: list[bytes] = []
+
+    def take(connection: socket.socket, _: TlsSession | None) -> None:
+        with connection:
+            came.append(connection.recv(1))
+
+    port.open(loop, take)
+    with socket.create_connection((host, int(number))), socket.create_connection((host, int(number))) as speaks:
+        speaks.sendall(b"\x16")
+        loop.run_once(5.0)
+    assert came == [b"\x16"]
+    port.close()
+    loop.close()
 
 
 def test_a_port_whose_local_name_is_taken_is_served_over_tls() -> None:
@@ -93,6 +113,9 @@ def test_a_port_whose_local_name_is_taken_is_served_over_tls() -> None:
         connection, _, tls = dial(port.address)
         with connection:
             assert tls is not None
+            connection.setblocking(True)
+            tls.start()
+            connection.sendall(tls.take_output())
             (came,) = accepted_by(port)
             assert came is not None
 

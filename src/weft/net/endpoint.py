@@ -32,7 +32,9 @@ VARIABLE = "WEFT_LOCAL_LINKS"
 """0: all connections go over TCP, as if each process were on a machine of its own; for tests of networks."""
 MOST_STRANGERS = 256
 _ACCEPTED_AT_ONCE = 64
-_BACKLOG = 256
+_BACKLOG = 4096
+_SILENT_S = 1
+"""So long the kernel keeps to itself who sends nothing: the connecting side speaks first."""
 _LOCAL_BYTES = 1 << 20
 """Of a local socket's buffer; the kernel does not fit it to the connection, as it does with TCP."""
 Accepted = Callable[[socket.socket, TlsSession | None], None]
@@ -69,6 +71,7 @@ class Endpoint:
     def open(self, loop: Loop, accepted: Accepted) -> None:
         """Each connection is handed over from now on, with its TLS session where it comes over TCP."""
         self._loop = loop
+        self._tcp.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, _SILENT_S)
         loop.watch(self._tcp.fileno(), lambda: self._accept(self._tcp, loop, accepted))
         if (local := self._local) is not None:
             loop.watch(local.fileno(), lambda: self._accept(local, loop, accepted))
