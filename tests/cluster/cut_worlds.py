@@ -427,24 +427,35 @@ def calls_in(actor: Any, seconds: float) -> float:
 
 def measure_healthy_side(world: Machines) -> None:
     """What two nodes that are not cut do with each other, before and while a third one is: in short turns, for a
-    machine has other things to do now and then, and in one cut that is long enough for the third to be given up."""
+    machine has other things to do now and then, and in cuts that are long enough for the third to be given up."""
     world.end_program()
     actor = Counter.options(num_cpus=0, resources={"head": 0.001}).remote()
     weft.get(actor.add.remote(), timeout=60)
-    shares, rates = [], []
+    shares = []
     for _ in range(21):
-        rates.append(calls_in(actor, 1))
+        rate = calls_in(actor, 1)
         world.places[world.victim].cut()
-        shares.append(calls_in(actor, 1) / rates[-1])
+        shares.append(calls_in(actor, 1) / rate)
         world.places[world.victim].mend()
     shares.sort()
     print(f"   during a cut {shares[10]:.0%} of before at the median, half of all {shares[5]:.0%} to {shares[15]:.0%}")
-    world.places[world.victim].cut()
-    during = [calls_in(actor, 1) for _ in range(15)]
-    world.places[world.victim].mend()
-    share, slowest = (figure(during) / statistics.median(rates) for figure in (statistics.median, min))
-    print(f"   in a cut of 15 s: {share:.0%} at the median of its seconds, {slowest:.0%} in its slowest", flush=True)
-    world.only(world.victim)
+    gone = [node for node in world.places if node is not world.head][:2]
+    for node in gone:
+        seconds = []
+        for is_cut in (False, True, False):
+            if is_cut:
+                world.places[node].cut()
+            seconds.append([calls_in(actor, 1) for _ in range(15)])
+            world.places[node].mend()
+        before, during, after = map(statistics.median, seconds)
+        share, slowest = 2 * during / (before + after), 2 * min(seconds[1]) / (before + after)
+        around = [min(one) * 2 / (before + after) for one in (seconds[0], seconds[2])]
+        print(
+            f"   in a cut of 15 s {share:.0%} of before and after at the median, {slowest:.0%} in its slowest second "
+            f"(before and after: {around[0]:.0%} and {around[1]:.0%}), load {os.getloadavg()[0]:.0f}",
+            flush=True,
+        )
+    world.only(*gone)
 
 
 WORLDS: dict[str, Callable[[Machines], None]] = {
