@@ -50,9 +50,15 @@ class Node:
         shell: Any = SimpleNamespace(names=names, members=SimpleNamespace(links={HOME: None}))
         nothing = SimpleNamespace(heirs=lambda wanted, then: then({}))
         left: Any = SimpleNamespace(directory=nothing)
-        is_dead = lambda name: True  # noqa: E731
         fences: Any = SimpleNamespace(when_ready=lambda owners, then: then())
-        self.claims = Claims(daemon, shell, left, fences, is_dead, self.settled.__contains__, lambda process: None)
+        cluster: Any = SimpleNamespace(
+            left=left,
+            fences=fences,
+            is_dead=lambda name: True,
+            is_settled=self.settled.__contains__,
+            lends=lambda process: None,
+        )
+        self.claims = Claims(daemon, shell, cluster)
 
 
 @pytest.mark.parametrize("remembers", [True, False])
