@@ -12,7 +12,7 @@ from weft.engine.state.cluster import NodeView
 from weft.engine.state.events import Process
 from weft.engine.state.node import NodeState
 from weft.engine.state.resources import to_amounts
-from weft.engine.state.shortage import group_reason, is_impossible, reason
+from weft.engine.state.shortage import asked, group_reason, is_impossible, reason
 
 Row = dict[str, Any]
 WAITS = "PENDING_NODE_ASSIGNMENT"
@@ -39,13 +39,14 @@ class Reasons:
                 row["why_pending"] = look(row)
         return rows
 
-    def of_shape(self, process: Process, number: int) -> tuple[str, bool]:
-        """Why that process has no worker for what it calls by that number, and whether no node can ever give it one."""
+    def of_shape(self, process: Process, number: int) -> tuple[str, str]:
+        """Why that process has no worker for what it calls by that number, and what that asks for if no node can ever
+        give it one; else nothing."""
         shape = self._state.shapes.of(process, number)
         if shape is None:
-            return "", False
+            return "", ""
         is_never = not shape.strategy.get("group") and is_impossible(shape.amounts, shape.strategy, self._views)
-        return reason(shape.amounts, shape.strategy, self._views), is_never
+        return reason(shape.amounts, shape.strategy, self._views), asked(shape.amounts) if is_never else ""
 
     def _task(self, row: Row) -> str:
         if row["waits_for"]:

@@ -19,9 +19,9 @@ from weft.engine.state.hearing import (
 )
 from weft.engine.state.instructions import Ending
 from weft.engine.state.joining import ENTRY, JOIN_TRIES, JOIN_WAIT_S
-from weft.engine.state.lost_head import KNOCK_S, REFUSED
+from weft.engine.state.lost_head import KNOCK_S
 from weft.engine.state.membership import AGAIN_S, LAST_NUMBER, MembershipState
-from weft.engine.wire.link_messages import HeadAt, JoinCluster, Leaving, Member, Members, PeerHello, Ping
+from weft.engine.wire.link_messages import Fault, HeadAt, JoinCluster, Leaving, Member, Members, PeerHello, Ping
 from weft.net.pulse import DEAD_S
 
 
@@ -256,7 +256,7 @@ def test_a_node_whose_head_is_certainly_dead_is_not_cut_off() -> None:
     beats(state, 1, 7)
     state.link_closed(1, "silence", 7.0)
     assert state.is_cut_off(7.0)
-    state.connect_failed(0, REFUSED, 7.1)
+    state.connect_failed(0, "Connection refused", 7.1, Fault.REFUSED)
     assert not state.is_cut_off(7.2)
 
 
@@ -356,12 +356,13 @@ def test_a_head_that_ends_for_whatever_reason_is_as_good_as_certainly_dead_and_n
     assert state.beat(2.0 + AGAIN_S) == []
 
 
-@pytest.mark.parametrize(("reason", "is_certain"), [(f"[Errno 111] {REFUSED}", True), ("no route to host", False)])
-def test_who_loses_the_head_knocks_at_its_port(reason: str, is_certain: bool) -> None:
+@pytest.mark.parametrize(("fault", "is_certain"), [(Fault.REFUSED, True), (Fault.CLOSED, False), (Fault.OTHER, False)])
+def test_who_loses_the_head_knocks_at_its_port(fault: Fault, is_certain: bool) -> None:
     state, _ = joiner(1)
     lost = state.link_closed(1, "reset", 1.0)
     assert lost == [do.NodeGone(0, "reset"), do.HeadLost("reset", False), do.Connect(0, "host0:1")]
-    assert state.connect_failed(0, reason, 1.1) == [do.HeadLost(reason, is_certain)]
+    words = "Connection refused"  # are for people: another language has others
+    assert state.connect_failed(0, words, 1.1, fault) == [do.HeadLost(words, is_certain)]
     assert state.beat(2.0) == ([] if is_certain else [do.Connect(0, "host0:1")]), "until it is clear"
     state.head_is(2, 2)
     assert state.beat(2.0 + AGAIN_S) == []
@@ -377,7 +378,7 @@ def test_a_head_that_has_closed_a_link_may_live_until_its_machine_says_otherwise
     state, _ = joiner(1)
     state.link_closed(1, "the other node closed the connection", 1.0)
     assert state.lost.may_answer(1.0 + KNOCK_S / 2) and not state.lost.may_answer(1.0 + KNOCK_S)
-    state.connect_failed(0, REFUSED, 1.1)
+    state.connect_failed(0, "Connection refused", 1.1, Fault.REFUSED)
     assert not state.lost.may_answer(1.1)
     silent, _ = joiner(1)
     closed = [one for one in silent.beat(HEAD_GIVEN_UP_S + 1) if isinstance(one, do.Close)]
@@ -462,10 +463,10 @@ def test_a_head_that_closes_without_a_word_is_tried_again_and_one_that_refuses_i
     state = MembershipState(member(), "host0:1")
     state.started()
     for _ in range(JOIN_TRIES - 1):
-        assert state.connect_failed(ENTRY, "the other node closed the connection", 0.0) == []
+        assert state.connect_failed(ENTRY, "it left", 0.0, Fault.CLOSED) == []
         assert state.beat(10.0) == [do.Connect(ENTRY, "host0:1")]
         assert state.beat(10.0) == []
-    assert isinstance(state.connect_failed(ENTRY, "the other node closed the connection", 0.0)[0], do.Lost)
+    assert isinstance(state.connect_failed(ENTRY, "it left", 0.0, Fault.CLOSED)[0], do.Lost)
     other = MembershipState(member(), "host0:1")
     assert isinstance(other.connect_failed(ENTRY, "refused: the token is wrong", 0.0)[0], do.Lost)
 

@@ -207,14 +207,14 @@ class SlowLoop:
 def test_a_link_that_was_cut_is_tried_again_for_as_long_as_silence_is_borne() -> None:
     """A machine with a hundred busy processes takes seconds to answer, and no node is to end for that."""
     loop, link, attempts = SlowLoop(), mock.Mock(is_severed=True), mock.Mock(side_effect=OSError)
-    reconnect.NextConnection(cast(Any, loop), link, attempts).find("it was reset", is_silent=False)
+    reconnect.NextConnection(cast(Any, loop), link, attempts).find("it was reset", False, lm.Fault.CLOSED)
     while loop.time < hearing.SILENCE_S + 2:
         loop.due.pop()()
         loop.time += reconnect.ATTEMPT_S
     assert attempts.call_count == 4 and not link.close.called
     loop.time += reconnect.RESUME_S
     loop.due.pop()()
-    link.close.assert_called_once_with("it was reset")
+    link.close.assert_called_once_with("it was reset", lm.Fault.CLOSED)
 
 
 def test_a_link_that_was_closed_on_purpose_is_not_resumed(pair: Pair) -> None:

@@ -157,8 +157,9 @@ class Membership:
             elif isinstance(one, do.Use):
                 self.node_links.use(one.link, one.number, self._owner.records_of(one.number))
             elif isinstance(one, do.Connect):
-                if error := self.node_links.connect(one.number, one.address):
-                    self._carry_out(self.state.connect_failed(one.number, error, self._loop.now()))
+                error, fault = self.node_links.connect(one.number, one.address)
+                if error:
+                    self._carry_out(self.state.connect_failed(one.number, error, self._loop.now(), fault))
             elif isinstance(one, do.Linked):
                 self.links[one.member.number].address = one.member.address
                 self._owner.linked(one.member)

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from typing import Protocol
 
 from weft.engine.cluster.transport import NodeLink, Transport
-from weft.engine.state.joining import CLOSED
 from weft.engine.state.membership import MembershipState
 from weft.engine.state.membership_instructions import Instruction
 from weft.engine.wire import link_messages as lm
 from weft.engine.wire.link import Records
+from weft.engine.wire.link_messages import Fault
 from weft.net.failure_log import FailureLog
 from weft.net.loop import Loop
 
@@ -58,15 +58,16 @@ class NodeLinks:
     def find(self, number: int) -> NodeLink | None:
         return self._open.get(number)
 
-    def connect(self, node: int, address: str) -> str:
+    def connect(self, node: int, address: str) -> tuple[str, Fault]:
         """Why it cannot be; empty when the link is on its way."""
         try:
             link = self._transport.connect(address)
         except OSError as error:
-            return error.strerror or str(error)
+            fault = Fault.REFUSED if isinstance(error, ConnectionRefusedError) else Fault.OTHER
+            return error.strerror or str(error), fault
         link.peer = node
         self._connecting[link] = node
-        return ""
+        return "", Fault.OTHER
 
     def use(self, number: int, node: int, records: Records) -> None:
         link = self.in_use[node] = self._open[number]
@@ -119,14 +120,14 @@ class NodeLinks:
         self._open.pop(number, None)
         if self.in_use.get(link.peer) is link:
             del self.in_use[link.peer]
-        elif reason and not (self._is_closed or reason.startswith(CLOSED) or self._is_knock(node)):
+        elif reason and not (self._is_closed or link.fault is Fault.CLOSED or self._is_knock(node)):
             self._failures.say(reason)
         if self._is_closed:
             return
         if node is not None:
-            self._carry_out(self._state.connect_failed(node, reason, self._loop.now()))
+            self._carry_out(self._state.connect_failed(node, reason, self._loop.now(), link.fault))
         else:
-            self._carry_out(self._state.link_closed(number, reason, self._loop.now()))
+            self._carry_out(self._state.link_closed(number, reason, self._loop.now(), link.fault))
 
     def _is_knock(self, node: int | None) -> bool:
         """Whether that link was to find out if a head that was lost still listens."""

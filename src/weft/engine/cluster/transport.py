@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Protocol
 
 from weft.engine.wire.link import Again, Link, LinkUser, Records, Sending
-from weft.engine.wire.link_messages import LinkMessage
+from weft.engine.wire.link_messages import Fault, LinkMessage
 from weft.machine.start_error import StartError
 from weft.net.endpoint import Endpoint, dial, most_strangers
 from weft.net.loop import Loop
@@ -35,6 +35,9 @@ class NodeLink(Protocol):
     """Where the node at the other end listens, once it is known."""
 
     is_closed: bool
+
+    fault: Fault
+    """Whose doing its end is."""
 
     @property
     def is_severed(self) -> bool:

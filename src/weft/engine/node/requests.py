@@ -175,8 +175,8 @@ class Requests:
         """What happened to the cluster, the latest first."""
         return self._chronicle.rows(max(0, offset), max(0, min(limit, MOST_ROWS)))
 
-    def _why_pending(self, asker: Asker, shape: int) -> tuple[str, bool]:
-        """Why no worker is there for what the asking process calls by that number, and whether none can ever be."""
+    def _why_pending(self, asker: Asker, shape: int) -> tuple[str, str]:
+        """Why no worker is there for what the asking process calls by that number, and what no node can ever give."""
         from weft.inspection.reasons import Reasons
 
         return Reasons(self._state, self._views()).of_shape(asker.process, shape)

@@ -15,12 +15,12 @@ from collections.abc import Iterable
 
 from weft.engine.state import membership_instructions as do
 from weft.engine.state.instructions import Ending
+from weft.engine.wire.link_messages import Fault
 
 JOIN_WAIT_S = 1.0
 """So long a new node waits for links to nodes that may stand still; they are made when they answer."""
 JOIN_TRIES = 30
 """A head to which very many come at once lets some in and closes on the others, who come again, not all at once."""
-CLOSED = "the other node closed"
 """How the reason begins when a link ended with no word from the other side."""
 ENTRY = -1
 """Stands for the node at which this one joins, until that has said who it is."""
@@ -45,9 +45,9 @@ class Joining:
         self.is_over = True
         return [do.Joined()]
 
-    def entry_failed(self, node_id: str, reason: str, now: float) -> list[do.Instruction]:
+    def entry_failed(self, node_id: str, reason: str, now: float, fault: Fault) -> list[do.Instruction]:
         self._tries += 1
-        if reason.startswith(CLOSED) and self._tries < JOIN_TRIES:
+        if fault is Fault.CLOSED and self._tries < JOIN_TRIES:
             self._again_at = now + zlib.crc32(f"{node_id}{self._tries}".encode()) % 1000 / 500
             return []
         return [do.Lost(f"the cluster at {self._entry} cannot be joined: {reason}", Ending.FAILED)]

@@ -10,11 +10,10 @@ from __future__ import annotations
 import math
 
 from weft.engine.state import membership_instructions as do
+from weft.engine.wire.link_messages import Fault
 
 KNOCK_S = 2.0
 """A head that has closed a link answers a knock within so long, or its machine does."""
-REFUSED = "Connection refused"
-"""In the reason when a machine says that nobody listens there."""
 
 
 class LostHead:
@@ -61,9 +60,9 @@ class LostHead:
             return do.Close(link, reason), True
         return do.Lost(f"the head of the cluster has let go of this node: their link was lost ({self._loss})"), False
 
-    def knock_failed(self, reason: str) -> tuple[do.Instruction, bool]:
+    def knock_failed(self, reason: str, fault: Fault) -> tuple[do.Instruction, bool]:
         """As above; one that is just being killed may still accept."""
-        is_certain = REFUSED in reason
+        is_certain = fault is Fault.REFUSED
         if is_certain and self._knocking is not None:
             self._silent.discard(self._knocking)
             self._answers_until = -math.inf

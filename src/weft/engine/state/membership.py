@@ -37,6 +37,7 @@ from weft.engine.state.instructions import Ending
 from weft.engine.state.joining import ENTRY, Joining
 from weft.engine.state.lost_head import LostHead
 from weft.engine.wire import link_messages as lm
+from weft.engine.wire.link_messages import Fault
 
 AGAIN_S = 2.0
 """After so long a node to which the link was lost is tried again."""
@@ -115,11 +116,11 @@ class MembershipState:
         self._use(link, number, now, out)
         return out
 
-    def connect_failed(self, number: int, reason: str, now: float) -> list[do.Instruction]:
+    def connect_failed(self, number: int, reason: str, now: float, fault: Fault = Fault.OTHER) -> list[do.Instruction]:
         if number == ENTRY:
-            return self.joining.entry_failed(self.own.node_id, reason, now)
+            return self.joining.entry_failed(self.own.node_id, reason, now, fault)
         if self.lost.is_knocked_at(number):
-            answer, is_asked_again = self.lost.knock_failed(reason)
+            answer, is_asked_again = self.lost.knock_failed(reason, fault)
             if is_asked_again:
                 self._again_at[number] = now
             return [answer]
@@ -129,12 +130,12 @@ class MembershipState:
             self._again_at[number] = now + AGAIN_S
         return out + self.joining.settled(number)
 
-    def link_closed(self, link: int, reason: str, now: float) -> list[do.Instruction]:
+    def link_closed(self, link: int, reason: str, now: float, fault: Fault = Fault.OTHER) -> list[do.Instruction]:
         known = self._links.pop(link, None)
         if known is None:
             return []
         if not known.is_peer:
-            return self.connect_failed(ENTRY, reason, now) if known.number == ENTRY else []
+            return self.connect_failed(ENTRY, reason, now, fault) if known.number == ENTRY else []
         assert known.number is not None
         if self._in_use.get(known.number) != link:
             return []

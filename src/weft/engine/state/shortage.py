@@ -80,13 +80,17 @@ def _shown(name: str, amount: int) -> str:
     return f"{value / (1 << 30):.2f} GiB" if name in _BYTES else f"{value:g}"
 
 
+def asked(need: Amounts) -> str:
+    return ", ".join(f"{_shown(name, amount)} {name}" for name, amount in need) or "nothing"
+
+
 def reason(need: Amounts, strategy: Strategy, views: Sequence[NodeView]) -> str:
     """What it asks for and what of it is missing where, for a person.
 
     >>> reason((("CPU", 4 * UNIT),), {}, [NodeView(0, "n0", {}, {"CPU": 2 * UNIT})])
     'it asks for 4 CPU, which no node can ever hold as the cluster is; node n0: it has 2 CPU in all, and 4 are wanted'
     """
-    wanted = ", ".join(f"{_shown(name, amount)} {name}" for name, amount in need) or "nothing"
+    wanted = asked(need)
     if group := strategy.get("group"):
         return f"it asks for {wanted}: {_in_group(str(group))}"
     return _told(f"it asks for {wanted}", why_waiting(need, strategy, views))

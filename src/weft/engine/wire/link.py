@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias, TypeVar
 
 from weft.engine.wire import link_codec, roles
-from weft.engine.wire.link_messages import Call, CallAnswer, LinkMessage
+from weft.engine.wire.link_messages import Call, CallAnswer, Fault, LinkMessage
 from weft.engine.wire.reconnect import NextConnection
 from weft.net import pulse
 from weft.net.auth import Refused
@@ -148,6 +148,7 @@ class Link(ConnectionUser):
         self.is_closed = self._is_closing = False
         self.is_refused = False
         """The other side, or its machine, does not want this connection, nor another for the same link."""
+        self.fault = Fault.OTHER
         self._resumption: Resumption | None = None
         """Once the link has a name."""
         self.resumes: Link | None = None
@@ -255,10 +256,11 @@ class Link(ConnectionUser):
             if self.records is not None:
                 self.records.hold(False)
 
-    def close(self, reason: str = "") -> None:
+    def close(self, reason: str = "", fault: Fault = Fault.OTHER) -> None:
         """`on_closed` is called, once."""
         if self.is_closed or self._is_closing:
             return
+        self.fault = fault
         self._is_closing = True
         if self._resumption is not None:
             if not self.connection.is_blocked:
@@ -291,13 +293,14 @@ class Link(ConnectionUser):
     def ended(self, error: Exception) -> None:
         self.is_refused = isinstance(error, Refused | ConnectionRefusedError)
         if isinstance(error, OSError):
-            self._broken(str(error) or repr(error), error.errno not in pulse.ENDED)
+            fault = Fault.REFUSED if isinstance(error, ConnectionRefusedError) else Fault.OTHER
+            self._broken(str(error) or repr(error), error.errno not in pulse.ENDED, fault)
         elif isinstance(error, Refused):
             self.close(f"refused: {error}")
         elif not isinstance(error, EOFError):
             self.close(str(error) or repr(error))
         elif self.connection.is_trusted:
-            self._broken("the other node closed the connection")
+            self._broken("the other node closed the connection", fault=Fault.CLOSED)
         elif self._accepts and not self.connection.has_begun:
             self.close()  # it only wanted to know whether somebody listens
         else:
@@ -403,17 +406,20 @@ class Link(ConnectionUser):
             self._resumption.confirmed(COUNT.unpack(body)[0])
         elif kind == GOODBYE:
             self.is_refused = self.resumes is not None
-            self.close("it knows the link no more" if self.is_refused else "the other node closed the connection")
+            if self.is_refused:
+                self.close("it knows the link no more")
+            else:
+                self.close("the other node closed the connection", Fault.CLOSED)
         elif kind != PULSE or body:
             raise ValueError(f"a frame of type {kind} with {len(body)} bytes came out of turn")
 
-    def _broken(self, reason: str, is_silent: bool = False) -> None:
+    def _broken(self, reason: str, is_silent: bool = False, fault: Fault = Fault.OTHER) -> None:
         """The connection is no more; `is_silent`: as far as can be known here, for nobody has ended it."""
         if self._resumption is None:
-            self.close(reason)
+            self.close(reason, fault)
         elif not self._is_closing:
             self._leave_connection()
-            self._next.find(reason, is_silent)
+            self._next.find(reason, is_silent, fault)
 
     def ask_to_resume(self, link: Link) -> None:
         """This connection is for that link."""

@@ -6,6 +6,7 @@ its own node. Slot 0 is a node's daemon.
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import Any, TypeAlias
 
 import msgspec
@@ -14,6 +15,16 @@ from weft.engine.wire.messages import CreateGroup, DriverHello, Happening
 
 GlobalProcess: TypeAlias = tuple[int, int, int]
 GlobalObject: TypeAlias = tuple[int, int, int, int]
+
+
+class Fault(Enum):
+    """Whose doing the end of a link is, beside the words for people."""
+
+    OTHER = 0
+    CLOSED = 1
+    """The other node has closed it."""
+    REFUSED = 2
+    """The other machine says that nobody listens there."""
 
 
 class LinkMessage(msgspec.Struct, tag=True, array_like=True, frozen=True):

@@ -11,7 +11,7 @@ import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from weft.engine.wire.link_messages import LinkMessage
+from weft.engine.wire.link_messages import Fault, LinkMessage
 from weft.net.loop import Loop
 
 if TYPE_CHECKING:
@@ -38,9 +38,9 @@ class NextConnection:
         self._again = again
         """Makes one; None where the other side does."""
 
-    def find(self, reason: str, is_silent: bool) -> None:
+    def find(self, reason: str, is_silent: bool, fault: Fault) -> None:
         """`reason`: why the last one ended; `is_silent`: it carried nothing any more, nobody has ended it."""
-        self._reason, self._is_silent, self._attempts = reason, is_silent, 0
+        self._reason, self._is_silent, self._fault, self._attempts = reason, is_silent, fault, 0
         self._severed_at = self._loop.now()
         self._loop.call_later(0, self._try)
 
@@ -48,7 +48,7 @@ class NextConnection:
         if not self._link.is_severed:
             return
         if self._loop.now() - self._severed_at > RESUME_S:
-            self._link.close(self._reason)
+            self._link.close(self._reason, self._fault)
         elif self._again is None:
             Knock(self._loop, self._link.address, self.failed)
         else:
@@ -65,7 +65,7 @@ class NextConnection:
     def failed(self, is_refused: bool) -> None:
         """The connection that was to be next is none."""
         if is_refused and self._link.is_severed:
-            self._link.close(self._reason)
+            self._link.close(self._reason, self._fault)
         else:
             self._loop.call_later(AGAIN_S, self._try)
 

@@ -12,9 +12,8 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from weft.engine.cluster.transport import LinkEvents
-from weft.engine.state.lost_head import REFUSED
 from weft.engine.wire.link import Records, Sending
-from weft.engine.wire.link_messages import LinkMessage
+from weft.engine.wire.link_messages import Fault, LinkMessage
 from weft.net.pulse import DEAD_S
 from weft.testing.simulate.clock import Clock
 from weft.testing.simulate.costs import Wire
@@ -153,6 +152,7 @@ class SimLink:
         self.address = ""
         self.records: Records | None = None
         self.is_closed = False
+        self.fault = Fault.OTHER
         self.is_ready = False
         self._last = 0.0
         """When the last message that was sent arrives."""
@@ -242,15 +242,16 @@ class SimLink:
         other = self.other
         if other is not None and not other.is_closed:
             if self._network.resets.random() < RESET:
-                self._in_order(other, lambda: other._broken(CLOSED_BY_OTHER))
+                self._in_order(other, lambda: other._broken(CLOSED_BY_OTHER, Fault.CLOSED))
             else:
-                self._in_order(other, lambda: other._take(SimLink._broken, (CLOSED_BY_OTHER,)))
+                self._in_order(other, lambda: other._take(SimLink._broken, (CLOSED_BY_OTHER, Fault.CLOSED)))
         self._transport.links.pop(self, None)
         self._transport.events.closed(self, reason)
 
-    def _broken(self, reason: str) -> None:
+    def _broken(self, reason: str, fault: Fault = Fault.OTHER) -> None:
         def break_up() -> None:
             if not self.is_closed and self._transport.host.is_up:
+                self.fault = fault
                 self.close(reason)
 
         self._transport.host.when_awake(break_up)
@@ -283,7 +284,7 @@ class SimTransport:
         if link.is_closed or not self.host.is_up:
             return
         if target is None or not target.host.is_up:
-            self.network.carry(address, self.address, lambda: link._broken(REFUSED))
+            self.network.carry(address, self.address, lambda: link._broken("Connection refused", Fault.REFUSED))
             return
         other = SimLink(target)
         link.other, other.other = other, link
@@ -327,4 +328,4 @@ class SimTransport:
             link.is_closed = True
             other = link.other
             if other is not None and not other.is_closed:
-                link._in_order(other, functools.partial(other._take, SimLink._broken, (CLOSED_BY_OTHER,)))
+                link._in_order(other, functools.partial(other._take, SimLink._broken, (CLOSED_BY_OTHER, Fault.CLOSED)))

@@ -107,10 +107,10 @@ def _never(shape: int) -> str:
     from weft.engine.process.session import rpc
 
     try:
-        why, is_never = rpc.request("why_pending", timeout_s=ASK_S, shape=shape)
+        _, never = rpc.request("why_pending", timeout_s=ASK_S, shape=shape)
     except Exception:
         return ""
-    return f": one{why.partition('; ')[0].removeprefix('it')}" if is_never else ""
+    return f": one asks for {never}, which no node can ever hold as the cluster is" if never else ""
 
 
 def _free() -> str:
