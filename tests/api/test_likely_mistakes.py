@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 
 import weft
+from weft.terminal.uncaught import note_next_step
 
 pytestmark = pytest.mark.usefixtures("shared_weft_session")
 
@@ -63,6 +65,36 @@ def _captured_lock() -> Any:
     return weft.remote(lambda: lock.locked()).remote()
 
 
+def _plain(value: int) -> int:
+    return value
+
+
+class _Plain:
+    def method(self) -> None: ...
+
+
+HINTS: dict[str, tuple[Callable[[], Any], str]] = {
+    "a plain function is called remotely": (lambda: _plain.remote(1), r"write @weft\.remote above it, or f = "),
+    "a plain class is made remotely": (lambda: _Plain.remote(), r"write @weft\.remote above it"),
+    "a method is called on its class": (
+        lambda: _Plain.method.remote(),
+        r"actor = _Plain\.remote\(\.\.\.\), then actor\.meth",
+    ),
+    "a value's attribute is asked of its ref": (lambda: add.remote(1).shape, r"write weft\.get\(ref\)\.shape"),
+    "a keyword of get is misspelt": (
+        lambda: weft.get([], timeouts=1),
+        r"weft\.get\(\) has no 'timeouts': did you mean 'timeout'",
+    ),
+    "a keyword of wait is misspelt": (
+        lambda: weft.wait([], num_return=1),
+        r"did you mean 'num_returns'\? It has object_r",
+    ),
+    "another library's keyword of map": (lambda: weft.map(len, [], chunksize=3), "has no 'chunksize': write chunk="),
+    "progress of get": (lambda: weft.get([], progress=True), "shown by itself"),
+    "a keyword that nothing is like": (lambda: weft.put(1, qqq=2), r"has no 'qqq'; It has "),
+}
+
+
 TypeOrValue = (TypeError, ValueError)
 MISTAKES: dict[str, tuple[Callable[[], Any], Any, list[str]]] = {
     "a remote function is called": (lambda: add(1), TypeError, ["cannot be called directly", r"add.remote\(\)"]),
@@ -83,7 +115,25 @@ MISTAKES: dict[str, tuple[Callable[[], Any], Any, list[str]]] = {
     ),
     "an option is misspelt": (lambda: add.options(num_cpu=2), ValueError, ["num_cpu", r"Did you mean num_cpus\?"]),
     "an option has a wrong value": (lambda: add.options(num_cpus=-1), ValueError, ["num_cpus", "negative", "got -1"]),
-    "a value is got that is no ref": (lambda: weft.get(5), ValueError, ["ObjectRef", "but got 5"]),
+    "a value is got that is no ref": (
+        lambda: weft.get(5),
+        ValueError,
+        ["ObjectRef", "but got 5", "a value already", r"f.remote\(...\)"],
+    ),
+    "what map gives is got": (
+        lambda: weft.get(weft.map(len, ["ab"])),
+        ValueError,
+        [r"list\(...\) of it, or a loop, takes the values"],
+    ),
+    "what map gives is indexed": (lambda: weft.map(len, ["ab"])[0], TypeError, [r"list\(...\) first"]),
+    "a number is mapped over": (lambda: weft.map(len, 5), TypeError, [r"goes through items, such as a list", "is 5"]),
+    "refs are got as two arguments": (
+        lambda: weft.get(add.remote(1), add.remote(2)),
+        TypeError,
+        [r"one list: get\(\[a, b\]\)"],
+    ),
+    "a ref is formatted": (lambda: f"{add.remote(1):.2f}", TypeError, ["'.2f'", r"Use weft.get\(ref\)"]),
+    "a ref is rounded": (lambda: round(add.remote(1)), TypeError, [r"round\(ref\)", r"Use weft.get\(ref\)"]),
     "lists of refs are nested": (lambda: weft.get([[add.remote(1)]]), ValueError, ["A list of lists: get each"]),
     "a call is not made": (lambda: weft.get(add.remote), ValueError, [r"not called: f.remote\(...\) gives a ref"]),
     "a function is got": (lambda: weft.get(add), ValueError, [r"not called: f.remote\(...\) gives a ref"]),
@@ -181,6 +231,31 @@ def test_a_likely_mistake_is_told_with_its_remedy(mistake: str) -> None:
         make()
     for pattern in said:
         assert re.search(pattern, str(raised.value)), f"{pattern!r} is not in: {raised.value}"
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="errors have notes from Python 3.11 on")
+@pytest.mark.parametrize("mistake", HINTS)
+def test_what_python_itself_refuses_is_told_with_its_remedy_at_a_terminal(mistake: str) -> None:
+    make, said = HINTS[mistake]
+    with pytest.raises((AttributeError, TypeError)) as raised:
+        make()
+    assert note_next_step(raised.value)
+    assert re.search(said, raised.value.__notes__[-1]), raised.value.__notes__
+
+
+def test_errors_that_have_nothing_to_do_with_weft_are_left_alone() -> None:
+    def get(refs: Any) -> None: ...
+
+    for make in (
+        lambda: get([], timeouts=1),
+        lambda: _plain.name,
+        lambda: int("x"),
+        lambda: [].remote,
+        lambda: 1 + "x",
+    ):  # type: ignore[operator]
+        with pytest.raises((AttributeError, TypeError, ValueError)) as raised:
+            make()
+        assert not note_next_step(raised.value) and not hasattr(raised.value, "__notes__")
 
 
 @pytest.mark.parametrize("value", [1, 2.5, True, "text"])

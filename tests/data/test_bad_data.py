@@ -339,6 +339,8 @@ def test_wrong_options_are_refused_at_once() -> None:
             wrong()
     with pytest.raises(TypeError, match="speed"):
         ds.map(len, speed=3)
+    with pytest.raises(TypeError, match="batchsize; did you mean 'batch_size'"):
+        ds.map_batches(len, batchsize=3)
 
 
 def test_errors_survive_pickling() -> None:

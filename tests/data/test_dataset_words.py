@@ -60,3 +60,9 @@ def test_aggregates_may_stand_in_a_dict_as_pandas_has_them() -> None:
 def test_a_keyed_stream_counts() -> None:
     words = data.stream_from(lambda: ["a", "b", "a"]).key_by(lambda word: word)
     assert sorted(words.count(parallelism=1).run()) == [("a", 1), ("a", 2), ("b", 1)]
+
+
+def test_a_list_in_the_place_of_a_source_is_told_in_one_line() -> None:
+    with pytest.raises(TypeError, match=r"write stream_from\(lambda: events\)") as raised:
+        data.stream(["a line"] * 1000)  # type: ignore[arg-type]
+    assert len(str(raised.value)) < 200

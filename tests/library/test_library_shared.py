@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import io
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ import weft
 from weft._lazy import homes_of
 from weft.library import board as boards
 from weft.library.board import Board
+from weft.library.checks import above, at_least, at_most
 from weft.library.pace import Pace
 from weft.library.progress import ProgressLine
 
@@ -61,3 +63,10 @@ def test_every_line_of_a_stub_names_something_that_is_there(name: str) -> None:
     assert {*package.__all__} <= {*dir(package)}
     for listed in homes_of(stub):
         assert getattr(package, listed) is not None
+
+
+@pytest.mark.parametrize("check", [at_least, at_most, above])
+@pytest.mark.parametrize("value", ["2", None])
+def test_a_text_in_the_place_of_a_number_is_told_with_the_settings_name(check: Any, value: object) -> None:
+    with pytest.raises(ValueError, match=f"workers must be a number, but got {value!r}"):
+        check("workers", value, 1)

@@ -191,6 +191,55 @@ def test_failed_trials_are_revived_with_every_scheduler_and_searcher(scheduler: 
     assert [trial.seen_iteration for trial in last.trials] == [trial.seen_iteration for trial in driver.state.trials]
 
 
+STOPPED = [each for each in COMBINATIONS if each[0] not in ("time sharing", "resources")]  # one goes by the clock
+
+
+@pytest.mark.parametrize(("scheduler", "searcher"), STOPPED)
+def test_an_experiment_interrupted_again_and_again_ends_as_if_it_never_was(
+    scheduler: str, searcher: str, tmp_path: Path
+) -> None:
+    def outcome(folder: str, every: int) -> tuple[int, list[Any]]:
+        """(how often it was interrupted, what came out): with Ctrl-C at each so many reports, before or after them."""
+        reports = interrupts = 0
+
+        def climb(config: dict[str, Any]) -> None:
+            nonlocal reports, interrupts
+            checkpoint = tune.get_checkpoint()
+            step = checkpoint.to_dict()["step"] if checkpoint else 0
+            while step < ITERATIONS:
+                step, reports = step + 1, reports + 1
+                if reports % every == 0:
+                    interrupts += 1
+                    raise KeyboardInterrupt
+                tune.report({"score": config["x"] * step}, checkpoint={"step": step})
+                if reports % (2 * every) == every // 2:
+                    interrupts += 1
+                    raise KeyboardInterrupt
+
+        chosen = TuneConfig("score", "max", SEARCHERS[searcher](), SCHEDULERS[scheduler](), TRIALS, seed=3)
+        chosen.in_process = True
+        tuner = tune.Tuner(
+            climb,
+            param_space=SPACE,
+            tune_config=chosen,
+            run_config=RunConfig(name=folder, storage_path=str(tmp_path), verbose=0),
+        )
+        for _ in range(200):
+            try:
+                grid = tuner.fit()
+            except KeyboardInterrupt:
+                tuner = tune.Tuner.restore(tmp_path / folder, climb, verbose=0)
+                continue
+            rows = [(one.config, one.status, [row["score"] for row in one.history]) for one in grid]
+            return interrupts, rows
+        raise AssertionError("the experiment does not end")
+
+    undisturbed, wanted = outcome("once", 1_000_000)
+    interrupts, found = outcome("often", 5)
+    assert undisturbed == 0 and interrupts > 2
+    assert found == wanted
+
+
 def test_a_revived_trial_is_compared_once_at_each_rung() -> None:
     spec = spec_of(SCHEDULERS["asha"](), None)
     driver = Driver(new_state(spec))

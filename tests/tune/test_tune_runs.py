@@ -524,3 +524,10 @@ def test_an_exception_in_a_callback_ends_the_experiment_and_leaves_no_trial_runn
     with pytest.raises(RuntimeError, match="callback"):
         fit(climb, {"alpha": 1}, tmp_path, num_samples=4, callbacks=[Broken()])
     assert fit(climb, {"alpha": 1}, tmp_path, num_samples=4).num_terminated == 4
+
+
+def test_a_keyword_of_run_that_is_misspelt_is_told_with_the_one_that_was_meant() -> None:
+    with pytest.raises(TypeError, match="no 'konfig'; did you mean 'config'"):
+        tune.run(lambda config: None, konfig={})  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"no 'param_space': write config=\{...\}"):
+        tune.run(lambda config: None, param_space={})  # type: ignore[call-arg]

@@ -29,7 +29,7 @@ from weft.data.sources.memory import BlockSource
 from weft.data.sources.parquet import ParquetSource
 from weft.data.statistics import Statistics
 from weft.data.writing import Writable
-from weft.library.checks import at_least, one_of
+from weft.library.checks import at_least, did_you_mean, one_of
 from weft.util.html_table import html_table
 
 if TYPE_CHECKING:
@@ -39,6 +39,11 @@ if TYPE_CHECKING:
 
 _FEW_ROWS = 5
 JOINS = ("inner", "left", "right", "full", "semi", "anti")
+
+_MAP_OPTIONS = (
+    "batch_format batch_size checkpoint concurrency fn_args fn_constructor_args fn_constructor_kwargs fn_kwargs "
+    "num_cpus num_gpus on_error resources"
+).split()
 
 
 class Dataset(Writable, Consumable):
@@ -149,7 +154,10 @@ class Dataset(Writable, Consumable):
             checkpoint=kept,
         )
         if given:
-            raise TypeError(f"{kind}() does not know the option {', '.join(sorted(given))}")
+            unknown = sorted(given)
+            raise TypeError(
+                f"{kind}() does not know the option {', '.join(unknown)}{did_you_mean(unknown[0], _MAP_OPTIONS)}"
+            )
         return self._then(plan.Map((self._plan,), made))
 
     # ---- columns ------------------------------------------------------------------------------------

@@ -28,12 +28,19 @@ def did_you_mean(name: Any, known: Iterable[Any], cutoff: float = 0.6) -> str:
     return f"; did you mean {near!r}?" if near else ""
 
 
+def _number(name: str, value: Any, error: type[Exception]) -> None:
+    """What has no order beside a number would be a TypeError without a name."""
+    if isinstance(value, str) or value is None:
+        raise error(f"{name} must be a number, but got {value!r}")
+
+
 def at_least(name: str, value: Any, least: float, error: type[Exception] = ValueError) -> None:
     """
     >>> at_least("workers", 0, 1)
     Traceback (most recent call last):
     ValueError: workers must be at least 1, but got 0
     """
+    _number(name, value, error)
     if not value >= least:
         raise error(f"{name} must be at least {least}, but got {value!r}")
 
@@ -44,6 +51,7 @@ def at_most(name: str, value: Any, most: float, error: type[Exception] = ValueEr
     Traceback (most recent call last):
     ValueError: gamma must be at most 1, but got 2
     """
+    _number(name, value, error)
     if not value <= most:
         raise error(f"{name} must be at most {most}, but got {value!r}")
 
@@ -54,6 +62,7 @@ def above(name: str, value: Any, bound: float = 0, error: type[Exception] = Valu
     Traceback (most recent call last):
     ValueError: timeout_s must be positive, but got 0.0
     """
+    _number(name, value, error)
     if not value > bound:
         raise error(f"{name} must be {'positive' if bound == 0 else f'more than {bound}'}, but got {value!r}")
 
@@ -64,6 +73,7 @@ def between(name: str, value: Any, least: float, most: float, error: type[Except
     Traceback (most recent call last):
     ValueError: rank must be from 0 to 3, but got 4
     """
+    _number(name, value, error)
     if not least <= value <= most:
         raise error(f"{name} must be from {least} to {most}, but got {value!r}")
 

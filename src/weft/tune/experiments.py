@@ -19,6 +19,7 @@ import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from weft.library.keywords import answers_keywords
 from weft.tune.callback import Callback
 from weft.tune.config import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
 from weft.tune.errors import TuneError
@@ -98,6 +99,7 @@ def run_experiments(
     return trials
 
 
+@answers_keywords(param_space="write config={...}", params="write config={...}")
 def run(
     run_or_experiment: Any,
     name: str | None = None,

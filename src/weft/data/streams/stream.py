@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,9 @@ def stream(source: StreamSource, *, parallelism: int = 1) -> Stream:
     """Events of a source of one's own, read by so many subtasks."""
     at_least("parallelism", parallelism, 1)
     if not isinstance(source, StreamSource):
-        raise TypeError(f"stream() wants a StreamSource, but got {source!r}: write stream_from(lambda: events)")
+        raise TypeError(
+            f"stream() wants a StreamSource, but got {reprlib.repr(source)}: write stream_from(lambda: events)"
+        )
     return Stream(Graph([StageSpec(type(source).__name__, parallelism, [], source)]), 0)
 
 

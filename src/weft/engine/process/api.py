@@ -14,6 +14,7 @@ from weft._native import ObjectRef
 from weft.engine.process.actors.actor_class import ActorClass
 from weft.engine.process.actors.actor_handle import ActorHandle
 from weft.engine.process.calls.generator import ObjectRefGenerator, cancel_task, wait_for_any
+from weft.engine.process.calls.mapping import Results
 from weft.engine.process.calls.remote_function import P, RemoteFunction, RemoteFunctionVariant, map_items
 from weft.engine.process.session import attached, context_state, rpc
 from weft.engine.process.telling import progress
@@ -117,9 +118,11 @@ def _instead(value: Any) -> str:
         return " wait() gives two lists: ready, others = wait(refs)."
     if isinstance(value, Mapping):
         return " Get the values of the dictionary, as a list."
+    if isinstance(value, Results):
+        return " list(...) of it, or a loop, takes the values."
     if isinstance(value, Iterable) and not isinstance(value, str | bytes):
         return " Make a list of it: get(list(refs))."
-    return ""
+    return " It is no ref, so it may be a value already: f.remote(...) and put(...) give refs."
 
 
 def _are_refs(value: Any) -> bool:
@@ -129,6 +132,8 @@ def _are_refs(value: Any) -> bool:
 
 
 def _timeout(timeout: float) -> float:
+    if isinstance(timeout, ObjectRef):
+        raise TypeError("several refs are given as one list: get([a, b])")
     if isinstance(timeout, bool) or not isinstance(timeout, int | float):
         raise TypeError(f"timeout must be a number of seconds or None, but got {timeout!r}")
     if timeout != timeout or (timeout < 0 and timeout != -1):

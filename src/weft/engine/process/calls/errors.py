@@ -27,7 +27,7 @@ from weft.engine.process.session import context_state
 from weft.engine.wire.kinds import ErrorCode
 from weft.exceptions import ActorDiedError, TaskError, UnserializableException, WeftError
 from weft.machine.own_frames import is_own
-from weft.terminal.uncaught import note_read_only, with_source
+from weft.terminal.uncaught import note_next_step, with_source
 
 _LONGEST_CHAIN = 16
 _NAME_LENGTH = 4
@@ -56,7 +56,7 @@ def dump_error(error: BaseException, name: str, retry_types: bytes = b"") -> tup
     if isinstance(error, SetupFailure):
         code = ErrorCode.ACTOR_ENV_FAILED if died else ErrorCode.ENV_FAILED
         return _native.error_value(code, error.error_message), False
-    note_read_only(error)
+    note_next_step(error)
     text = format_remote(error)
     story = {
         "function_name": name,

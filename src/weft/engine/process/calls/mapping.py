@@ -18,7 +18,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from types import TracebackType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar
 
 from weft import _native
 from weft.engine.process.calls import errors
@@ -43,6 +43,9 @@ def check(iterables: tuple[Iterable[Any], ...], order: Any, chunk: Any) -> None:
     """Of what `weft.map` was given beside the function; TypeError and ValueError say what is wrong."""
     if not iterables:
         raise TypeError("weft.map() needs a function and at least one iterable: weft.map(f, items)")
+    for items in iterables:
+        if not (hasattr(items, "__iter__") or hasattr(items, "__getitem__") or callable(items)):
+            raise TypeError(f"weft.map(f, items) goes through items, such as a list; not iterable is {items!r}")
     if order is not True and order is not False:
         raise TypeError(f"order must be True (as the items are) or False (as the results come), but got {order!r}")
     if chunk is not None and (isinstance(chunk, bool) or not isinstance(chunk, int)):
@@ -67,6 +70,9 @@ class Results(Generic[R]):
 
     def __next__(self) -> R:
         return next(self._values)  # type: ignore[no-any-return]
+
+    def __getitem__(self, index: object) -> NoReturn:
+        raise TypeError(f"what weft.map() gives comes one after another, so [{index!r}] does not work: list(...) first")
 
     def close(self) -> None:
         """End what is under way; there are no more results."""

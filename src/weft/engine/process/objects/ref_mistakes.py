@@ -34,6 +34,7 @@ _OTHERS = {
     "setitem": "ref[...] = x",
     "neg": "-ref",
     "abs": "abs(ref)",
+    "round": "round(ref)",
     "invert": "~ref",
     "int": "int(ref)",
     "float": "float(ref)",
@@ -53,6 +54,7 @@ def install(cls: Any) -> None:
     for name, shown in _OTHERS.items():
         setattr(cls, f"__{name}__", _refusal(shown))
     cls.__bool__ = _is_true  # else it would ask __len__
+    cls.__format__ = _formatted
 
 
 def _refusal(shown: str) -> Callable[..., Any]:
@@ -64,3 +66,9 @@ def _refusal(shown: str) -> Callable[..., Any]:
 
 def _is_true(self: ObjectRef[Any]) -> bool:
     return True
+
+
+def _formatted(self: ObjectRef[Any], spec: str) -> str:
+    if spec:
+        raise TypeError(f"the format {spec!r} of a ref does not work: {_REMEDY}.")
+    return str(self)
