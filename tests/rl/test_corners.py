@@ -15,14 +15,17 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from gymnasium import spaces
 from worlds import Bad, Matching
 
 from weft.rl import DQN, PPO, EnvironmentFailed, Rainbow, SettingError, get_algorithm, stepping
 from weft.rl.algorithms import ppo
 from weft.rl.algorithms.dqn import share_outside
+from weft.rl.offline import EpisodeWriter
 from weft.rl.replay import PrioritizedReplay, Replay
 from weft.rl.replay_shard import ReplayShard
 from weft.rl.rollout import Blueprint, RolloutWorker
+from weft.rl.spaces import ObservationEncoder
 from weft.rl.stepping import EnvironmentList
 
 QUICK: dict[str, Any] = {
@@ -310,3 +313,102 @@ def test_evolution_with_aggregators_can_be_stopped_twice(weft_session: ModuleTyp
         algorithm.stop()
     with pytest.raises(RuntimeError, match="ES was stopped"):
         algorithm.train()
+
+
+class Spoilt(Endless):
+    """Answers at its `at`-th step, and each `at` steps later, with what nothing can be learnt from."""
+
+    def __init__(self, how: str, at: int = 20, steps: int = 8, truncates: bool = False) -> None:
+        super().__init__()
+        self.steps, self._how, self._at, self._truncates = steps, how, at, truncates
+        self._count = 0
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        observation, reward, terminated, truncated, info = super().step(action)
+        self._count += 1
+        if self._truncates and terminated:
+            terminated, truncated = False, True
+        if self._count % self._at:
+            return observation, reward, terminated, truncated, info
+        bad: dict[str, tuple[Any, Any]] = {
+            "reward is NaN": (observation, np.nan),
+            "reward is huge": (observation, 1e300),
+            "reward is text": (observation, "much"),
+            "observation is NaN": (observation * np.nan, reward),
+            "observation is wide": (np.zeros(9, np.float32), reward),
+            "observation is far out": (observation + 100, reward),
+        }
+        return (*bad[self._how], terminated, truncated, info)
+
+
+def worker_of(algorithm: Any, restarts: bool = False, **kind: Any) -> tuple[RolloutWorker, Any]:
+    """A worker of `Spoilt` environments that acts as the algorithm does, and its weights."""
+    behaviour, layout, weights = algorithm.behaviour, algorithm.layout, algorithm.weights()
+    blueprint = Blueprint(
+        env=Spoilt, env_config=kind, envs=2, steps=64, seed=1, behaviour=behaviour, layout=layout, restarts=restarts
+    )
+    return RolloutWorker(blueprint, 0), weights
+
+
+@pytest.mark.parametrize("truncates", [False, True])
+def test_an_episodes_last_observation_that_is_not_finite_is_not_learnt_from(truncates: bool) -> None:
+    kind = {"how": "observation is NaN", "at": 8, "truncates": truncates}
+    with DQN(env=Matching, seed=1, hidden=(16,)) as algorithm:
+        worker, weights = worker_of(algorithm, **kind)
+        with pytest.raises(EnvironmentFailed, match="at its step 7 the observation after it is not finite"):
+            worker.sample(weights)
+    with PPO(QUICK, env=Matching) as algorithm:
+        worker, weights = worker_of(algorithm, **kind)
+        if truncates:
+            with pytest.raises(EnvironmentFailed, match="at its step 7 the value of its episode's last observation"):
+                worker.sample(weights)
+        else:  # what comes after a terminated episode's end is worth nothing, whatever it shows
+            assert all(np.isfinite(array).all() for array in worker.sample(weights).arrays.values())
+
+
+def test_a_reward_that_float32_cannot_hold_is_not_learnt_from() -> None:
+    with PPO(QUICK, env=Matching) as algorithm:
+        worker, weights = worker_of(algorithm, how="reward is huge")
+        with pytest.raises(EnvironmentFailed, match=r"at its step 19 the reward is too large for float32: 1e\+300"):
+            worker.sample(weights)
+
+
+@pytest.mark.parametrize("how", ["NaN", "huge", "text"])
+def test_a_bad_reward_costs_its_environment_alone_where_it_may_be_made_anew(how: str) -> None:
+    spoilt_alone(f"reward is {how}")
+
+
+@pytest.mark.parametrize("how", ["NaN", "wide", "far out"])
+def test_a_bad_observation_costs_its_environment_alone_where_it_may_be_made_anew(how: str) -> None:
+    spoilt_alone(f"observation is {how}")
+
+
+def spoilt_alone(how: str) -> None:
+    with PPO(QUICK, env=Matching) as algorithm:
+        worker, weights = worker_of(algorithm, restarts=True, how=how)
+        fragments = [worker.sample(weights) for _ in range(8)]
+    for fragment in fragments:
+        arrays = fragment.arrays
+        assert len(fragment.failures) == (~arrays["valid"]).sum() > 0
+        assert all(np.isfinite(array).all() for array in arrays.values())
+    worker.close()
+
+
+def test_an_episode_with_an_observation_that_is_not_finite_is_not_recorded(tmp_path: Path) -> None:
+    world = Matching()
+    rows = [np.zeros(4, np.float32), np.full(4, np.nan, np.float32)]
+    writer = EpisodeWriter(tmp_path / "episodes", world.observation_space, world.action_space)
+    with pytest.raises(ValueError, match="observations must be finite, but that of step 1 is not"):
+        writer.add(rows, [0], [1.0], True)
+
+
+@pytest.mark.parametrize("dtype", [np.bool_, np.int8, np.uint8, np.int16, np.int64, np.float16, np.float32, np.float64])
+def test_bounds_of_every_dtype_hold_what_lies_within_them(dtype: Any) -> None:
+    least, most = {np.bool_: (0, 1), np.float16: (-6e4, 6e4)}.get(dtype, (-1e30, 1e30))
+    if np.issubdtype(dtype, np.integer):
+        least, most = np.iinfo(dtype).min, np.iinfo(dtype).max
+    encoder = ObservationEncoder(spaces.Box(least, most, (2,), dtype))
+    rows = np.array([[least, most], [most, least]], dtype).astype(np.float32)
+    assert not encoder.out_of_bounds(rows).any()
+    if dtype is np.int8:
+        assert encoder.out_of_bounds(np.array([[0, 200]], np.float32)).all()

@@ -85,10 +85,10 @@ class EpisodeWriter:
                 f"an episode has one observation more than actions and rewards, but got {len(episode.observations)}, "
                 f"{len(episode.actions)} and {steps}"
             )
-        if not np.isfinite(episode.rewards).all():
-            raise ValueError(
-                f"rewards must be finite, but that of step {int(np.argmin(np.isfinite(episode.rewards)))} is not"
-            )
+        for name, rows in (("rewards", episode.rewards), ("observations", episode.observations)):
+            finite = np.isfinite(rows.reshape(len(rows), -1)).all(axis=1)
+            if not finite.all():
+                raise ValueError(f"{name} must be finite, but that of step {int(np.argmin(finite))} is not")
         self._waiting.append(episode)
         self._rows += steps
         if self._rows >= self._rows_in_file:

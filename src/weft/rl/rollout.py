@@ -91,6 +91,7 @@ class RolloutWorker:
                 self._rng,
                 self._label,
                 blueprint.restarts,
+                blueprint.check_bounds,
             )
         self._observations: NDArray[Any] | None = None
         self._fragments = 0
@@ -110,7 +111,9 @@ class RolloutWorker:
             else:
                 arrays = self._collect(params, exploration, steps or blueprint.steps)
         self._check(arrays)
-        arrays["rewards"] = shaped(arrays["rewards"], blueprint.reward_scale, blueprint.reward_clip)
+        rewards = shaped(arrays["rewards"], blueprint.reward_scale, blueprint.reward_clip)
+        self._refuse(~np.isfinite(rewards), arrays["rewards"], "reward is too large for float32")
+        arrays["rewards"] = rewards
         episodes, self._environments.episodes = self._environments.episodes, []
         failures, self._environments.failures = self._environments.failures, []
         self._fragments += 1
@@ -300,9 +303,16 @@ class RolloutWorker:
         observations = arrays["observations"]
         if observations.dtype == np.uint8:
             return
-        finite = np.isfinite(observations)
-        if not finite.all():
-            self._refuse(~finite.all(axis=tuple(range(2, finite.ndim))), observations, "observation is not finite")
+        for name, which in (("observations", "observation"), ("next_observations", "observation after it")):
+            if name not in arrays:
+                continue
+            finite = np.isfinite(arrays[name])
+            if not finite.all():
+                wrong = ~finite.all(axis=tuple(range(2, finite.ndim)))
+                self._refuse(wrong, arrays[name], f"{which} is not finite")
+        if "bootstrap" in arrays:
+            values = arrays["bootstrap"]
+            self._refuse(~np.isfinite(values), values, "value of its episode's last observation is not finite")
         if self._blueprint.check_bounds:
             outside = self._environments.encoder.out_of_bounds(observations)
             self._refuse(outside, observations, f"observation lies outside {self._environments.encoder.space}")
@@ -324,8 +334,9 @@ class RolloutWorker:
 
 def shaped(rewards: NDArray[Any], scale: float, clip: float | None) -> NDArray[np.float32]:
     """Rewards as they are learnt from."""
-    scaled = rewards * scale
-    return np.asarray(scaled if clip is None else np.clip(scaled, -clip, clip), np.float32)
+    with np.errstate(over="ignore"):
+        scaled = rewards * scale
+        return np.asarray(scaled if clip is None else np.clip(scaled, -clip, clip), np.float32)
 
 
 def _recorded(steps: list[tuple[Any, Any, float]], final: NDArray[Any], terminated: bool) -> RecordedEpisode:

@@ -155,10 +155,10 @@ class ActionDecoder:
 
 def _forgiving_bounds(space: Any) -> tuple[NDArray[Any], NDArray[Any]]:
     """The bounds of a box, a tenth of its range further out."""
-    low, high = space.low, space.high
+    low, high = space.low.astype(np.float64), space.high.astype(np.float64)  # whole numbers and flags, too
     with np.errstate(over="ignore", invalid="ignore"):
-        slack = np.where(np.isfinite(low) & np.isfinite(high), 0.1 * (high - low), 0.0).astype(np.float32) + 1e-3
-        return low - slack, high + slack
+        slack = np.where(np.isfinite(low) & np.isfinite(high), 0.1 * (high - low), 0.0) + 1e-3
+        return (low - slack).astype(np.float32), (high + slack).astype(np.float32)
 
 
 def _has_mask(space: Any) -> bool:

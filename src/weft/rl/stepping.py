@@ -10,7 +10,8 @@ STEP-3  What is not as the spaces say raises EnvironmentFailed, which names the 
         field.
 STEP-4  Where environments may be restarted, a single one that raises is made anew: its step is not `valid`, it is in
         `lost`, and its episode counts for nothing. One that fails MOST_FAILURES times in a row, each time within
-        STEADY_STEPS of the last and before an episode's end, raises EnvironmentFailed.
+        STEADY_STEPS of the last and before an episode's end, raises EnvironmentFailed. So does one that answers with
+        what cannot be learnt from: a reward that is no finite number, an observation that is not of the space.
 """
 
 from __future__ import annotations
@@ -86,11 +87,17 @@ class Environments(Protocol):
 
 
 def open_environments(
-    make: Callable[[], Any], count: int, rng: np.random.Generator, label: str, restarts: bool = False
+    make: Callable[[], Any],
+    count: int,
+    rng: np.random.Generator,
+    label: str,
+    restarts: bool = False,
+    check_bounds: bool = False,
 ) -> Environments:
     """The environments of a worker. A maker of vector environments is called once and says itself how many they are.
 
     With `restarts` a single environment that raises is made anew; one in a vector, or of several agents, still raises.
+    `check_bounds`: an observation far outside its space's bounds counts as raised, too.
     """
     try:
         first = make()
@@ -106,7 +113,7 @@ def open_environments(
         from weft.rl.turns import TurnColumns, is_turn_based
 
         return TurnColumns(copies, rng, label) if is_turn_based(first) else AgentColumns(copies, rng, label)
-    return EnvironmentList(copies, rng, label, make if restarts else None)
+    return EnvironmentList(copies, rng, label, make if restarts else None, check_bounds)
 
 
 class EnvironmentList:
@@ -123,9 +130,11 @@ class EnvironmentList:
         rng: np.random.Generator,
         label: str,
         make_anew: Callable[[], Any] | None = None,
+        check_bounds: bool = False,
     ) -> None:
         self._envs = list(envs)
         self._make_anew = make_anew
+        self._check_bounds = check_bounds
         self.failures: list[str] = []
         self._failed_at = [-STEADY_STEPS] * len(self._envs)  # rows of the history
         self._failed_in_a_row = [0] * len(self._envs)
@@ -138,7 +147,7 @@ class EnvironmentList:
         self.episodes: list[Episode] = []
         self._observations = np.zeros((self.count, *self.encoder.shape), self.encoder.dtype)
         self._rewards = np.zeros(self.count)  # of the running episodes
-        steps_and_limits = [_step_and_limit(env) for env in envs]
+        steps_and_limits = [self._step_and_limit(env) for env in envs]
         self._steps = [step for step, _ in steps_and_limits]
         self._limits = [limit for _, limit in steps_and_limits]
         self._next_cut = 0.0  # no episode reaches its limit before the history has so many rows
@@ -216,6 +225,33 @@ class EnvironmentList:
             self._begin_anew(index)
         return Step(observations, earned, terminated, truncated, valid, finals, taken=taken, lost=tuple(lost))
 
+    def _step_and_limit(self, env: Any) -> tuple[Callable[[Any], Any], float]:
+        step, limit = _step_and_limit(env)
+        return (step if self._make_anew is None else self._vetted(step)), limit
+
+    def _vetted(self, step: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """A step whose answer is looked at at once: a bad one costs its environment and not the whole fragment."""
+
+        def vetted(action: Any) -> Any:
+            answer = step(action)
+            if misshapen(answer, STEP_ANSWER) is None:
+                observation, reward, terminated, truncated, _ = answer
+                if not _is_number(reward) or not np.isfinite(np.float32(reward)):
+                    raise SpaceMismatch(f"the reward must be a finite number, but got {reward!r}")
+                self._encode_vetted(observation, bool(terminated or truncated))
+            return answer
+
+        return vetted
+
+    def _encode_vetted(self, observation: Any, is_last: bool = False) -> NDArray[Any]:
+        encoded = self.encoder.encode(observation, is_last)
+        if self._make_anew is not None and encoded.dtype != np.uint8:
+            if not np.isfinite(encoded).all():
+                raise SpaceMismatch(f"the observation is not finite: {encoded}")
+            if self._check_bounds and not is_last and self.encoder.out_of_bounds(encoded[None]).any():
+                raise SpaceMismatch(f"the observation lies outside {self.encoder.space}: {encoded}")
+        return encoded
+
     def _note_failure(self, index: int, error: Exception) -> None:
         """Count that an environment raised; raise where it may not be made anew, or has been too often."""
         if self._make_anew is None:
@@ -252,7 +288,7 @@ class EnvironmentList:
         while True:
             try:
                 self._envs[index] = self._make_anew()
-                self._steps[index], self._limits[index] = _step_and_limit(self._envs[index])
+                self._steps[index], self._limits[index] = self._step_and_limit(self._envs[index])
                 self._begin_episode(index, self._new_seed())
                 return
             except Exception as error:
@@ -391,7 +427,7 @@ class EnvironmentList:
         try:
             answer = self._envs[index].reset(seed=seed)
             observation, _ = answer
-            self._observations[index] = self.encoder.encode(observation)
+            self._observations[index] = self._encode_vetted(observation)
         except Exception as error:
             self._fail(misshapen(answer, RESET_ANSWER) or error)
 
