@@ -54,7 +54,26 @@ def _next_step(error: BaseException) -> str:
         return _READ_ONLY if "read-only" in str(error) else ""
     if type(error) is AttributeError and error.name:
         return _of_attribute(error.obj, error.name)
+    if type(error) is KeyError:
+        return _of_column(error)
     return _of_keyword(error) if type(error) is TypeError else ""
+
+
+def _of_column(error: KeyError) -> str:
+    """Of a frame of `weft.pandas`, which raises what pandas raises: the text has a column's name, in quotes."""
+    pandas = sys.modules.get("pandas") if "weft.pandas" in sys.modules else None
+    if pandas is None:
+        return ""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        asked = frame.f_locals.get("self")
+        of = asked if isinstance(asked, pandas.DataFrame) else getattr(asked, "obj", None)
+        if isinstance(of, pandas.DataFrame):
+            known = [each for each in of.columns if isinstance(each, str)]
+            quoted = (name.rpartition(": ")[2] for name in re.findall("'([^']+)'", str(error)))
+            wrong = [name for name in quoted if name not in known]
+            near = nearest(wrong[0], known) if wrong else None
+            return f"There is no column {wrong[0]!r}: did you mean {near!r}?" if near else ""
+    return ""
 
 
 def _of_attribute(of: object, name: str) -> str:
