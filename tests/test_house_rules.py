@@ -49,15 +49,11 @@ LARGE_CLASSES = {
     "weft.tune.runner.Runner": 31,
 }
 MANY_IMPORTS = {
-    "weft.data.exchanges": 15,
-    "weft.engine.cluster.heading": 17,
-    "weft.engine.node.requests": 16,
+    "weft.data.exchanges": 13,
+    "weft.engine.node.requests": 13,
     "weft.engine.process.api": 14,
     "weft.engine.process.calls.remote_function": 14,
-    "weft.local.local_actors": 15,
-    "weft.engine.state.grouping": 14,
-    "weft.engine.state.scheduling": 13,
-    "weft.testing.simulate.bugs": 15,
+    "weft.testing.simulate.bugs": 15,  # one in each part
 }
 
 LIBRARIES = ("tune", "rl", "serve", "train", "data", "pandas")
@@ -237,6 +233,39 @@ def test_modules_of_the_engine_import_each_other_in_one_direction_only() -> None
         if is_under(module_name(path), *ours)
     }
     graphlib.TopologicalSorter(imports).prepare()  # CycleError names those on the way around
+
+
+def modules_named(path: Path) -> set[str]:
+    """All modules of Weft that a file imports, those that only a type checker sees as well."""
+    package = module_name(path).split(".")[: None if path.name == "__init__.py" else -1]
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else []
+            base = ".".join([*above, *([node.module] if node.module else [])])
+            found |= {inner if exists(inner := f"{base}.{one.name}") else base for one in node.names}
+    return {name for name in found if is_under(name, "weft")}
+
+
+def test_the_daemons_package_is_below_the_clusters_for_a_type_checker_too() -> None:
+    """`node.cluster_port` says what it knows of it."""
+    wrong = {
+        module_name(path): above
+        for path in FILES
+        if is_under(module_name(path), "weft.engine.node") and module_name(path) != "weft.engine.node.main"
+        if (above := {name for name in modules_named(path) if is_under(name, "weft.engine.cluster")})
+    }
+    assert not wrong
+
+
+def test_no_part_of_the_cluster_holds_the_whole_daemon_or_the_shell() -> None:
+    whole = {"weft.engine.node.daemon", "weft.engine.cluster.shell"}
+    holders = {
+        module_name(path)
+        for path in FILES
+        if is_under(module_name(path), "weft.engine.cluster") and whole & modules_named(path)
+    }
+    assert holders <= {"weft.engine.cluster.shell", "weft.engine.cluster.entry"}, "the shell wires, and entry makes it"
 
 
 def test_pure_state_imports_no_io_no_clock_and_no_randomness() -> None:

@@ -7,9 +7,9 @@ import select
 
 import pytest
 
-from weft.engine.cluster.store import ServedStore
 from weft.net.loop import Loop
 from weft.store import server_process
+from weft.store.served_store import ServedStore
 from weft.store.server_shell import ServerConfig
 from weft.store.state.chain_rows import Put
 

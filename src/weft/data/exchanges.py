@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 import pyarrow as pa
@@ -39,13 +39,15 @@ from weft.data.exchange import (
 from weft.data.execute import Branch, Bundle, Execution, get
 from weft.data.expressions import all_roots, output
 from weft.data.groups import GroupsStep
-from weft.data.joining import Joined
 from weft.data.meeting import Side, common, meet
 from weft.data.optimize import prune
-from weft.data.running import Report, Running
 from weft.data.sizing import BlockSizes
 from weft.data.sources.parquet import ParquetSource
 from weft.data.stage import Stage, TakeBlock
+
+if TYPE_CHECKING:
+    from weft.data.joining import Joined
+    from weft.data.running import Report, Running
 
 BROADCAST_BYTES = 32 * 2**20
 """A side of a join up to this size is copied to all tasks of the other side."""

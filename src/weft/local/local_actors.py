@@ -11,17 +11,13 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from weft import _native
-from weft._native import ObjectRef
 from weft.engine.process.actors import actor_instance
-from weft.engine.process.actors.actor_definition import ActorDefinition
-from weft.engine.process.actors.actor_description import MethodDescription
 from weft.engine.process.actors.call import bound_method
 from weft.engine.process.calls import errors
 from weft.engine.process.calls.errors import ActorExit
-from weft.engine.process.options.call_options import ActorOptions
 from weft.engine.process.session.context_state import ProcessState
 from weft.engine.process.worker import lifecycle
 from weft.engine.wire import kinds
@@ -29,6 +25,12 @@ from weft.engine.wire.kinds import ErrorCode
 from weft.ids import ActorID
 from weft.local.local_calls import LocalCalls, PendingCall
 from weft.local.local_tasks import Run, check_runtime_env, copied, keep_error, value_of, worker_for
+
+if TYPE_CHECKING:
+    from weft._native import ObjectRef
+    from weft.engine.process.actors.actor_definition import ActorDefinition
+    from weft.engine.process.actors.actor_description import MethodDescription
+    from weft.engine.process.options.call_options import ActorOptions
 
 
 class LocalActor:

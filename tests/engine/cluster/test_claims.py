@@ -43,22 +43,26 @@ class Node:
                 answer.resolve(home.offered[name](params))
             return answer
 
-        daemon: Any = SimpleNamespace(
-            port=port, inheritance=here, operations=operations, nodes=SimpleNamespace(ask_node=ask)
-        )
         names = SimpleNamespace(number=number, to_global=lambda one: (HOME, *one), to_local=lambda name: name[1:])
-        shell: Any = SimpleNamespace(names=names, members=SimpleNamespace(links={HOME: None}))
+        parts: Any = SimpleNamespace(
+            port=port,
+            here=here,
+            operations=operations,
+            nodes=SimpleNamespace(ask_node=ask),
+            names=names,
+            members=SimpleNamespace(links={HOME: None}),
+        )
         nothing = SimpleNamespace(heirs=lambda wanted, then: then({}))
         left: Any = SimpleNamespace(directory=nothing)
         fences: Any = SimpleNamespace(when_ready=lambda owners, then: then())
-        cluster: Any = SimpleNamespace(
+        estates: Any = SimpleNamespace(
             left=left,
             fences=fences,
             is_dead=lambda name: True,
             is_settled=self.settled.__contains__,
             lends=lambda process: None,
         )
-        self.claims = Claims(daemon, shell, cluster)
+        self.claims = Claims(parts, estates)
 
 
 @pytest.mark.parametrize("remembers", [True, False])

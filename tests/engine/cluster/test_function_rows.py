@@ -30,15 +30,17 @@ class Node:
         self.named: set[int] = set()
         self.known: dict[int, bytes] = {}
         directory = SimpleNamespace(write=world.write, scan=world.scan, named=lambda: self.named)
-        shell = SimpleNamespace(
-            is_head=number == 0,
+        parts = SimpleNamespace(
+            loop=self.loop,
+            operations=self.operations,
+            functions=self.functions,
+            nodes=SimpleNamespace(ask_node=world.ask),
             heading=SimpleNamespace(is_serving=True),
             names=SimpleNamespace(number=number),
-            members=SimpleNamespace(links=[one for one in (0, 1) if one != number]),
+            members=SimpleNamespace(links=[one for one in (0, 1) if one != number], is_head=number == 0),
             keeping=SimpleNamespace(write=world.keep, forget_functions=world.forgotten.extend),
         )
-        self.nodes = SimpleNamespace(ask_node=world.ask)
-        made: Any = FunctionRows(self, shell, directory, lambda: (), self.known)  # type: ignore[arg-type]
+        made: Any = FunctionRows(parts, directory, lambda: (), self.known)  # type: ignore[arg-type]
         self.rows: FunctionRows = made
 
     def uses(self) -> None:

@@ -56,8 +56,7 @@ class Node:
         port: Any = self.port
         self.objects = Objects(port, loop, SimpleNamespace(), HERE, self._send, lambda node: None)  # type: ignore[arg-type]
         self.names = Names(port, HERE, lambda name: None)
-        shell: Any = SimpleNamespace(names=self.names, objects=self.objects)
-        self.records = IncomingRecords(SimpleNamespace(port=self.port), shell)  # type: ignore[arg-type]
+        self.records = IncomingRecords(port, loop, self.names, self.objects, lambda *record: None)
 
     def _send(self, node: int, message: lm.LinkMessage) -> bool:
         self.sent.append((node, message))

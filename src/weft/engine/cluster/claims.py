@@ -6,41 +6,49 @@ Runs in the daemon's thread.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from weft.engine.cluster.directory import Owned
+from weft.engine.cluster.fences import Fences
+from weft.engine.cluster.left_rows import LeftRows
+from weft.engine.cluster.parts import Parts
 from weft.engine.node.inheritance import NOBODY, needed_rows
 from weft.engine.node.operations import Outcome
 from weft.engine.state.events import Process
 from weft.engine.state.inheritance import Part
 from weft.engine.wire.link_messages import GlobalProcess
 
-if TYPE_CHECKING:
-    from weft.engine.cluster.inheritance import ClusterInheritance
-    from weft.engine.cluster.shell import ClusterShell
-    from weft.engine.node.daemon import NodeDaemon
-
 UNANSWERED = frozenset(("ConnectionError", "TimeoutError"))
 LINGER_S = 10.0
 """So long rows of the dead stay here after the estate is settled: their heirs' own rows are on their way."""
 
 
+class Estates(Protocol):
+    """What is known of the dead and what they have left: `cluster.inheritance` is it."""
+
+    left: LeftRows
+    fences: Fences
+
+    def is_dead(self, name: GlobalProcess) -> bool: ...
+    def is_settled(self, estate: GlobalProcess) -> bool: ...
+    def lends(self, process: Process) -> None: ...
+
+
 class Claims:
     """One daemon's."""
 
-    def __init__(self, daemon: NodeDaemon, shell: ClusterShell, cluster: ClusterInheritance) -> None:
-        self._daemon = daemon
-        self._port = daemon.port
-        self._here = daemon.inheritance
-        self._shell = shell
-        self._left = cluster.left
-        self._directory = cluster.left.directory
-        self._fences = cluster.fences
-        self._is_dead, self._is_settled, self._lends = cluster.is_dead, cluster.is_settled, cluster.lends
-        daemon.operations.offer("heir_of", self.heir_of)
+    def __init__(self, parts: Parts, estates: Estates) -> None:
+        self._parts = parts
+        self._port = parts.port
+        self._here = parts.here
+        self._left = estates.left
+        self._directory = estates.left.directory
+        self._fences = estates.fences
+        self._is_dead, self._is_settled, self._lends = estates.is_dead, estates.is_settled, estates.lends
+        parts.operations.offer("heir_of", self.heir_of)
 
     def claim(self, part: Part, heir: Process, ids: Iterable[bytes]) -> None:
-        names = self._shell.names
+        names = self._parts.names
         owners = {identity: names.to_global(dead) for identity, dead in part.dead_owners.items()}
         missing = {(owners[identity], identity) for identity in ids if identity not in self._left}
         if missing:
@@ -49,7 +57,7 @@ class Claims:
             self._claim(part, heir, list(ids), owners)
 
     def _claim(self, part: Part, heir: Process, ids: list[bytes], owners: dict[bytes, GlobalProcess]) -> None:
-        names = self._shell.names
+        names = self._parts.names
         far = {identity: one.row for identity, one in self._left.rows.items()}
         wanted: dict[bytes, tuple[GlobalProcess, ...]] = {}
         for identity in (*needed_rows(ids, far), *needed_rows(ids, self._here.rows)):
@@ -73,7 +81,7 @@ class Claims:
         lost: list[bytes],
     ) -> None:
         """An heir that is dead as well has heirs of its own. `wanted`: whose each was, last the one to claim from."""
-        names = self._shell.names
+        names = self._parts.names
         name = names.to_global(heir)
 
         def claimed(granted: set[Owned], others: dict[Owned, GlobalProcess]) -> None:
@@ -81,7 +89,7 @@ class Claims:
                 won.append(identity)
                 self._directory.inherited((name, identity), tuple(dict.fromkeys(wanted[identity])))
             if not self._port.is_alive(*heir):
-                self._daemon.loop.call_later(LINGER_S, lambda: self._directory.forget_owner(name))
+                self._parts.loop.call_later(LINGER_S, lambda: self._directory.forget_owner(name))
                 self._here.claimed(part.number, heir, won, owners, lost)
                 return
             if granted:
@@ -103,19 +111,19 @@ class Claims:
 
     def look_up(self, process: Process, dead: Process, identity: bytes) -> None:
         """Of an owner that is settled: who has it now? Where nobody does, who asks is its heir, if there is a row."""
-        owner = self._shell.names.to_global(dead)
+        owner = self._parts.names.to_global(dead)
         if dead == NOBODY:
             if (known := self._left.rows.get(identity)) is None:
                 self._here.answer(process, identity, None)
                 return
             owner = known.row.owner
-            dead = self._shell.names.to_local(owner)
+            dead = self._parts.names.to_local(owner)
 
         def came(found: dict[Owned, GlobalProcess]) -> None:
             heir = found.get((owner, identity))
             if heir is not None:
                 self._passed_on(process, heir, identity)
-            elif owner[0] in self._shell.members.links:
+            elif owner[0] in self._parts.members.links:
                 self._ask_home(process, dead, owner, identity)
             else:
                 self._here.came_late(owner, process, dead, identity)
@@ -141,7 +149,7 @@ class Claims:
                 self._here.answer(process, identity, None)
 
         who = {"slot": owner[1], "generation": owner[2]}
-        self._daemon.nodes.ask_node(owner[0], "heir_of", {"id": identity, **who}).then(came)
+        self._parts.nodes.ask_node(owner[0], "heir_of", {"id": identity, **who}).then(came)
 
     def heir_of(self, params: dict[str, Any]) -> list[int] | None:
         """Of a process of this node, also when it is dead. Where the object has none: its owner, unless that is dead
@@ -151,8 +159,8 @@ class Claims:
         heir = self._here.last_heir(identity)
         if heir is None or (self._port.is_proxy(heir[0]) and not self._port.is_alive(*heir)):
             return self._owner_here((params.get("slot", 0), params.get("generation", 0)))
-        name = self._shell.names.to_global(heir)
-        if name[0] == self._shell.names.number and not self._directory.before((name, identity)):
+        name = self._parts.names.to_global(heir)
+        if name[0] == self._parts.names.number and not self._directory.before((name, identity)):
             return self._owner_here((params.get("slot", 0), params.get("generation", 0)))
         return list(name)
 
@@ -160,17 +168,17 @@ class Claims:
         if owner == NOBODY:  # asked by an older version
             return None
         is_owner = self._port.is_alive(*owner) or owner in self._here.unsettled
-        return [self._shell.names.number, *owner] if is_owner else []
+        return [self._parts.names.number, *owner] if is_owner else []
 
     def _passed_on(self, process: Process, heir: GlobalProcess, identity: bytes) -> None:
-        if heir == self._shell.names.to_global(process) or self._is_dead(heir):
+        if heir == self._parts.names.to_global(process) or self._is_dead(heir):
             self._follow(process, heir, identity)
         else:
             self._count_in_at(process, heir, identity)
 
     def _count_in_at(self, process: Process, owner: GlobalProcess, identity: bytes) -> None:
         """If that one is about to be settled, the process asks again afterwards."""
-        local = self._shell.names.to_local(owner)
+        local = self._parts.names.to_local(owner)
 
         def is_ready() -> None:
             self._here.answer(process, identity, local)
@@ -179,7 +187,7 @@ class Claims:
 
     def _follow(self, process: Process, heir: GlobalProcess, identity: bytes) -> None:
         """An heir that is dead."""
-        local = heir[1:] if heir[0] == self._shell.names.number else self._shell.names.to_local(heir)
+        local = heir[1:] if heir[0] == self._parts.names.number else self._parts.names.to_local(heir)
         if local in self._here.unsettled:
             self._here.answer(process, identity, local)  # it waits, and asks again when that is settled
         else:

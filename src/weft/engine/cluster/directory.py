@@ -14,9 +14,9 @@ from typing import Any
 
 import msgspec
 
-from weft.engine.cluster.store import Store
 from weft.engine.wire.link_messages import GlobalProcess, LeftRow, LeftShape
 from weft.net.loop import Loop
+from weft.store.served_store import Store
 from weft.store.state.chain_layout import shard_of
 from weft.store.state.chain_rows import Delete, Key, Put, Write
 from weft.store.tables import FUNCTIONS, HEIRS, OBJECTS

@@ -73,7 +73,7 @@ class Entry:
         """Begin; the node is up, and the launcher told, once it has a number and its links."""
         from weft.engine.cluster.restoring import describe, next_number
         from weft.engine.cluster.shell import ClusterShell
-        from weft.engine.cluster.store import ServedStore
+        from weft.store.served_store import ServedStore
 
         labels, hostname = config.labels, socket.gethostname()
         folder = self._folder(daemon.loop)
@@ -94,7 +94,7 @@ class Entry:
         shell.cluster_address = self.name
         shell.folder = self._config.folder
         if folder is not None:
-            shell.heading.folder, shell.heading.kept = folder, tables
+            shell.heading.memory.folder, shell.heading.memory.tables = folder, tables
             shell.jobs_folder = "" if self._config.head else str(folder.path / "jobs")
             self._restored = describe(tables)
         daemon.join(shell)
@@ -133,7 +133,7 @@ class Entry:
 
     def _say_up(self, daemon: NodeDaemon, cluster: str) -> None:
         self._has_joined = True
-        folder = None if self._config.head or self._shell is None else self._shell.heading.folder
+        folder = None if self._config.head or self._shell is None else self._shell.heading.memory.folder
         store = "" if folder is None else str(folder.path)
         fields = (daemon.node_id, self._address, cluster, daemon.address, self._fingerprint)
         up = NodeUp(*fields, store, self._restored)

@@ -6,17 +6,13 @@ Runs in the daemon's thread. `state.inheritance.Settlements` decides; `cluster.i
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from weft.engine.cluster.parts import Parts
 from weft.engine.cluster.transport import NodeLink
 from weft.engine.state import inheritance as inh
 from weft.engine.state.inheritance import Estate, Settlements
 from weft.engine.wire import link_messages as lm
-
-if TYPE_CHECKING:
-    from weft.engine.cluster.inheritance import ClusterInheritance
-    from weft.engine.cluster.shell import ClusterShell
-    from weft.engine.node.daemon import NodeDaemon
 
 DOUBT_S = 1.0
 DOUBTS = 12
@@ -24,19 +20,27 @@ DOUBTS = 12
 than it takes to notice a node's silence."""
 
 
+class Share(Protocol):
+    """This node's part in what an executor orders: `cluster.inheritance` is it."""
+
+    def is_settled(self, estate: Estate) -> bool: ...
+    def lost_asked(self, node: int) -> None: ...
+    def inherit(self, estate: Estate) -> None: ...
+    def settle(self, estate: Estate) -> None: ...
+
+
 class Executor:
     """One daemon's."""
 
-    def __init__(self, daemon: NodeDaemon, shell: ClusterShell, cluster: ClusterInheritance) -> None:
-        self._daemon = daemon
-        self._shell = shell
-        self._cluster = cluster
+    def __init__(self, parts: Parts, part: Share) -> None:
+        self._parts = parts
+        self._part = part
         self.settlements = Settlements()
         self._found: set[tuple[int, int]] = set()
         """Nodes that had lost each other and are linked again, as the first one says; of a head."""
 
     def _nodes(self) -> list[int]:
-        return [self._shell.names.number, *self._shell.members.links]
+        return [self._parts.names.number, *self._parts.members.links]
 
     def process_died(self, estate: Estate, has_left: bool) -> None:
         """A process of this node that others know."""
@@ -57,7 +61,7 @@ class Executor:
         self._found.add((link.peer, message.node))
 
     def node_lost(self, by: int, node: int, has_rows: bool, doubts: int = DOUBTS) -> None:
-        heading, links, number = self._shell.heading, self._shell.members.links, self._shell.names.number
+        heading, links, number = self._parts.heading, self._parts.members.links, self._parts.names.number
         if not heading.is_serving:
             if heading.is_head:
                 heading.hold(lambda: self.node_lost(by, node, has_rows))
@@ -69,13 +73,13 @@ class Executor:
                 self.send(by, lm.EstateSettled(estate))
                 return
             if doubts:
-                self._daemon.loop.call_later(DOUBT_S, lambda: self.node_lost(by, node, has_rows, doubts - 1))
+                self._parts.loop.call_later(DOUBT_S, lambda: self.node_lost(by, node, has_rows, doubts - 1))
                 return
             if by in links:
                 self._part_two(by, node)
             if node in links:  # it is the other one that goes
                 return
-        if self._cluster.is_settled(estate):
+        if self._part.is_settled(estate):
             self.send(by, lm.EstateSettled(estate))
         else:
             self._carry(self.settlements.node_lost(by, estate, has_rows, self._nodes()))
@@ -84,11 +88,11 @@ class Executor:
         """Two nodes that live have lost each other: one goes, so that what the other had of it passes on.
 
         The one without drivers, which would end with it; else the younger one."""
-        names, jobs = self._shell.names, self._daemon.state.jobs.values()
+        names, jobs = self._parts.names, self._parts.state.jobs.values()
         has_drivers = {names.to_global(job.driver)[0] for job in jobs if job.is_driver_alive}
         goes = max(one, other, key=lambda node: (node not in has_drivers, node))
         stays = one + other - goes
-        self._shell.members.let_go(goes, f"it has lost node {stays}, and one of the two had to go")
+        self._parts.members.let_go(goes, f"it has lost node {stays}, and one of the two had to go")
 
     # ---- orders and answers ----
 
@@ -109,24 +113,24 @@ class Executor:
 
     def send(self, node: int, message: lm.AskLost | lm.Inherit | lm.Inherited | lm.EstateSettled) -> None:
         """To this node, too."""
-        if node != self._shell.names.number:
-            self._shell.members.send(node, message)
+        if node != self._parts.names.number:
+            self._parts.members.send(node, message)
         elif isinstance(message, lm.AskLost):
-            self._cluster.lost.asked(message.node)
+            self._part.lost_asked(message.node)
         elif isinstance(message, lm.Inherit):
-            self._cluster.inherit(message.estate)
+            self._part.inherit(message.estate)
         elif isinstance(message, lm.Inherited):
             self._carry(self.settlements.inherited(node, message.estate))
         else:
-            self._cluster.settle(message.estate)
+            self._part.settle(message.estate)
 
 
 class LostNodes:
     """Nodes that are dead to this one: the head is told of each, and again when there is another head."""
 
-    def __init__(self, shell: ClusterShell, executor: Executor, has_rows: Callable[[int], bool]) -> None:
+    def __init__(self, parts: Parts, executor: Executor, has_rows: Callable[[int], bool]) -> None:
         """`has_rows`: whether this node has rows of that one's objects."""
-        self._shell = shell
+        self._parts = parts
         self._executor = executor
         self._has_rows = has_rows
         self.unsettled: dict[int, None] = {}
@@ -147,24 +151,24 @@ class LostNodes:
     def asked(self, node: int) -> None:
         """By the head, to which that node is dead. Who has not noticed it yet tells when it does; who has may have told
         nobody, because it was about to join."""
-        if node not in self._shell.members.links:
+        if node not in self._parts.members.links:
             self.tell(node)
 
     def tell_again(self) -> None:
         """There is another head. What was found again while there was none, nobody was told of."""
         for node in list(self.unsettled):
             self.tell(node)
-            if node in self._shell.members.links:
+            if node in self._parts.members.links:
                 self._tell_found(node)
 
     def tell(self, node: int) -> None:
         self._told.add(node)
         has_rows = self._has_rows(node)
-        if self._shell.is_head:
-            self._executor.node_lost(self._shell.names.number, node, has_rows)
-        elif (head := self._shell.members.head) is not None:
-            self._shell.members.send(head, lm.NodeLost(node, has_rows))
+        if self._parts.members.is_head:
+            self._executor.node_lost(self._parts.names.number, node, has_rows)
+        elif (head := self._parts.members.head) is not None:
+            self._parts.members.send(head, lm.NodeLost(node, has_rows))
 
     def _tell_found(self, node: int) -> None:
-        if not self._shell.is_head and (head := self._shell.members.head) is not None:
-            self._shell.members.send(head, lm.FoundAgain(node))
+        if not self._parts.members.is_head and (head := self._parts.members.head) is not None:
+            self._parts.members.send(head, lm.FoundAgain(node))

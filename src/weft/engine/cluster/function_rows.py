@@ -13,16 +13,13 @@ when the head says that it was removed, or when there is another head.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from weft.engine.cluster.directory import Directory, decode_row
+from weft.engine.cluster.parts import Parts
 from weft.engine.node.operations import Outcome
 from weft.store.state.chain_rows import Delete, Put
 from weft.store.tables import FUNCTIONS, OBJECTS
-
-if TYPE_CHECKING:
-    from weft.engine.cluster.shell import ClusterShell
-    from weft.engine.node.daemon import NodeDaemon
 
 LOOK_S = 12.0
 """So long after the end of a job: rows of the dead stay for less."""
@@ -38,15 +35,13 @@ class FunctionRows:
 
     def __init__(
         self,
-        daemon: NodeDaemon,
-        shell: ClusterShell,
+        parts: Parts,
         directory: Directory,
         named: Callable[[], Iterable[int]],
         known: dict[int, bytes],
     ) -> None:
         """`named`: functions of rows that this node has of others' objects; `known`: what came with these."""
-        self._daemon = daemon
-        self._shell = shell
+        self._parts = parts
         self._directory = directory
         self._named = named
         self._known = known
@@ -54,8 +49,8 @@ class FunctionRows:
         self._leaving: dict[int, bytes] = {}
         """Those that this node does not use, the head knows; empty, or its record where it is used again."""
         self._is_looking = False
-        daemon.operations.offer("functions_unused", self._functions_unused)
-        daemon.operations.offer("functions_gone", self._functions_gone)
+        parts.operations.offer("functions_unused", self._functions_unused)
+        parts.operations.offer("functions_gone", self._functions_gone)
 
     # ---- any node ----
 
@@ -84,7 +79,7 @@ class FunctionRows:
 
     def _unused(self, functions: Iterable[int]) -> list[int]:
         used = {*self._named(), *self._directory.named()}
-        return [one for one in functions if one not in used and self._daemon.functions.find(one) is None]
+        return [one for one in functions if one not in used and self._parts.functions.find(one) is None]
 
     def _functions_gone(self, params: dict[str, Any]) -> None:
         for function in params["functions"]:
@@ -97,20 +92,20 @@ class FunctionRows:
 
     def look_later(self) -> None:
         """Something that may have used functions is over."""
-        if not self._is_looking and self._shell.is_head:
+        if not self._is_looking and self._parts.members.is_head:
             self._is_looking = True
-            self._daemon.loop.call_later(LOOK_S, self._look)
+            self._parts.loop.call_later(LOOK_S, self._look)
 
     def _look(self) -> None:
         self._is_looking = False
-        if self._shell.heading.is_serving:
+        if self._parts.heading.is_serving:
             self._directory.scan(FUNCTIONS, lambda rows, _: self._ask([int.from_bytes(k, "little") for k, _ in rows]))
 
     def _ask(self, functions: list[int]) -> None:
         unused = self._unused(functions)
         if not unused:
             return
-        nodes = [self._shell.names.number, *self._shell.members.links]
+        nodes = [self._parts.names.number, *self._parts.members.links]
         waiting, left, has_failed = len(nodes), set(unused), False
 
         def answered(outcome: Outcome) -> None:
@@ -122,18 +117,18 @@ class FunctionRows:
                 self._directory.scan(OBJECTS, lambda rows, error: None if error else self._remove(left, rows))
 
         for node in nodes:
-            self._daemon.nodes.ask_node(node, "functions_unused", {"functions": unused}).then(answered)
+            self._parts.nodes.ask_node(node, "functions_unused", {"functions": unused}).then(answered)
 
     def _remove(self, functions: set[int], rows: list[tuple[bytes, bytes]]) -> None:
         """Whatever came between is seen here, or written again by the node that knows of it."""
         named = {decode_row(value).row.function for _, value in rows}
         gone = self._unused(functions - named)
-        nodes = [self._shell.names.number, *self._shell.members.links]
-        self._shell.keeping.forget_functions(gone)
+        nodes = [self._parts.names.number, *self._parts.members.links]
+        self._parts.keeping.forget_functions(gone)
 
         def removed() -> None:
             for node in nodes:
-                self._daemon.nodes.ask_node(node, "functions_gone", {"functions": gone})
+                self._parts.nodes.ask_node(node, "functions_gone", {"functions": gone})
 
-        if gone and self._shell.heading.is_serving:
-            self._shell.keeping.write([Delete(FUNCTIONS, key_of(function)) for function in gone], removed)
+        if gone and self._parts.heading.is_serving:
+            self._parts.keeping.write([Delete(FUNCTIONS, key_of(function)) for function in gone], removed)

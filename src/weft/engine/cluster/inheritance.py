@@ -10,22 +10,21 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from weft.engine.cluster.claims import LINGER_S, Claims
-from weft.engine.cluster.directory import Owned
 from weft.engine.cluster.executor import Executor, LostNodes
 from weft.engine.cluster.fences import Fences
 from weft.engine.cluster.left_rows import LeftRows, is_in
-from weft.engine.cluster.objects import Entry
-from weft.engine.cluster.transport import NodeLink
-from weft.engine.state.events import Process
 from weft.engine.state.inheritance import Estate, Part
 from weft.engine.wire import kinds
 from weft.engine.wire import link_messages as lm
-from weft.engine.wire.link_messages import GlobalProcess
 
 if TYPE_CHECKING:
-    from weft.engine.cluster.shell import ClusterShell
-    from weft.engine.cluster.store import Store
-    from weft.engine.node.daemon import NodeDaemon
+    from weft.engine.cluster.directory import Owned
+    from weft.engine.cluster.objects import Entry
+    from weft.engine.cluster.parts import Parts
+    from weft.engine.cluster.transport import NodeLink
+    from weft.engine.state.events import Process
+    from weft.engine.wire.link_messages import GlobalProcess
+    from weft.store.served_store import Store
 
 SETTLED_KEPT = 256
 
@@ -33,14 +32,13 @@ SETTLED_KEPT = 256
 class ClusterInheritance:
     """One daemon's."""
 
-    def __init__(self, daemon: NodeDaemon, shell: ClusterShell, store: Store | None) -> None:
-        self._daemon = daemon
-        self._shell = shell
-        self._port = daemon.port
-        self._here = daemon.inheritance
+    def __init__(self, parts: Parts, store: Store | None) -> None:
+        self._parts = parts
+        self._port = parts.port
+        self._here = parts.here
         self._here.cluster = self
-        self.left: LeftRows = LeftRows(daemon, shell, store)
-        self.fences: Fences = Fences(daemon.loop, daemon.inheritance, shell.members, shell.names, shell.pings)
+        self.left: LeftRows = LeftRows(parts, store)
+        self.fences: Fences = Fences(parts.loop, parts.here, parts.members, parts.names, parts.pings)
         self._directory = self.left.directory
         self._known: set[Process] = set()
         """Processes of this node that have lent something to another node, or are dying and are watched from one."""
@@ -49,13 +47,13 @@ class ClusterInheritance:
         is made whenever it is named, also while its node is out of reach."""
         self._settled: dict[Estate, None] = {}
         """The last ones."""
-        self.executor = Executor(daemon, shell, self)
-        self.lost = LostNodes(shell, self.executor, lambda node: bool(self.left.of((node, 0, 0))))
-        self.claims = Claims(daemon, shell, self)
+        self.executor = Executor(parts, self)
+        self.lost = LostNodes(parts, self.executor, lambda node: bool(self.left.of((node, 0, 0))))
+        self.claims = Claims(parts, self)
 
     @property
     def number(self) -> int:
-        return self._shell.names.number
+        return self._parts.names.number
 
     def takes(self, process: Process, kind: int, payload: bytes) -> bool:
         """A record of a process of this node, of what it lends or takes back."""
@@ -91,14 +89,14 @@ class ClusterInheritance:
 
     def far_dies(self, process: Process) -> None:
         """`far_died` follows, when it is marked dead."""
-        self._shell.objects.owner_dies(process, self._shell.names.to_global(process))
+        self._parts.objects.owner_dies(process, self._parts.names.to_global(process))
 
     def far_died(self, process: Process) -> None:
         """Its executor says when this node is to inherit; unless all that is over."""
         name = self._far.get(process)
         if name is None:  # of another daemon, which owns nothing
             self._here.settle(Part(0, (0, 0, 0), is_shared=True), [process])
-        elif name not in self._settled and (name[0] in self._shell.members.links or name[0] in self.lost.unsettled):
+        elif name not in self._settled and (name[0] in self._parts.members.links or name[0] in self.lost.unsettled):
             return
         elif name in self._settled or (name[0], 0, 0) in self._settled:
             self._settle_part(Part(0, name, is_shared=True))
@@ -109,17 +107,17 @@ class ClusterInheritance:
     def has_heir(self, entry: Entry) -> None:
         """What a dead process of this node owned has another one for its owner. The node that has the bytes, if that is
         another, is told before the estate is settled: it frees then what nobody has inherited."""
-        self._shell.objects.own(entry)
+        self._parts.objects.own(entry)
 
     def passed_on_here(self, identity: bytes, owner: Process, heir: Process) -> None:
         """Nobody elsewhere knew the dead owner. Its heir's rows name it: a ref to its object may be under way."""
-        names = self._shell.names
+        names = self._parts.names
         before = (names.to_global(owner), identity)
         self._directory.inherited((names.to_global(heir), identity), (*self._directory.before(before), before[0]))
 
     def settled_here(self, process: Process) -> None:
         """Nobody elsewhere knew it."""
-        self._directory.forget_inherited(self._shell.names.to_global(process))
+        self._directory.forget_inherited(self._parts.names.to_global(process))
 
     def died(self, estate: Estate, has_left: bool) -> None:
         """A process of this node that others know: this node is the executor."""
@@ -144,6 +142,10 @@ class ClusterInheritance:
         self.executor.node_gone(node)
         self.lost.gone(node)
 
+    def lost_asked(self, node: int) -> None:
+        """The executor asks: has this node lost that one, and rows of its?"""
+        self.lost.asked(node)
+
     def tell_again(self) -> None:
         """There is another head. What was found again while there was none, nobody was told of."""
         self.left.functions.head_changed()
@@ -156,7 +158,7 @@ class ClusterInheritance:
         return estate in self._settled
 
     def _forget_later(self, estate: Estate) -> None:
-        self._daemon.loop.call_later(LINGER_S, lambda: self._forget(estate))
+        self._parts.loop.call_later(LINGER_S, lambda: self._forget(estate))
 
     # ---- this node's part ----
 
@@ -191,9 +193,9 @@ class ClusterInheritance:
     def _say_inherited(self, estates: list[Estate]) -> None:
         for estate in estates:
             if estate[1] != 0:
-                executor = estate[0] if estate[0] == self.number or estate[0] in self._shell.members.links else None
+                executor = estate[0] if estate[0] == self.number or estate[0] in self._parts.members.links else None
             else:
-                executor = self.number if self._shell.is_head else self._shell.members.head
+                executor = self.number if self._parts.members.is_head else self._parts.members.head
             if executor is not None:
                 self.executor.send(executor, lm.Inherited(estate))
 
@@ -220,14 +222,14 @@ class ClusterInheritance:
         dead = self.dead_of(estate)
         if estate[1] == 0:
             self.lost.unsettled.pop(estate[0], None)
-        if estate[1] != 0 or estate[0] not in self._shell.members.links:  # else only the link was lost
+        if estate[1] != 0 or estate[0] not in self._parts.members.links:  # else only the link was lost
             self._settled[estate] = None
             for oldest in list(self._settled)[: max(0, len(self._settled) - SETTLED_KEPT)]:
                 del self._settled[oldest]
             self._forget_later(estate)
         for process in dead:
             self._far.pop(process, None)
-        self._shell.objects.free_orphans(lambda owner: is_in(owner, estate))
+        self._parts.objects.free_orphans(lambda owner: is_in(owner, estate))
         if estate[1] == 0:
             for one in self._here.state.of_node(estate[0]):
                 if one is not part:
@@ -236,17 +238,17 @@ class ClusterInheritance:
 
     def _forget(self, estate: Estate) -> None:
         """Rows of the dead; those that heirs have sent meanwhile have other owners."""
-        if estate[0] in self._shell.members.links and estate[1] == 0:
+        if estate[0] in self._parts.members.links and estate[1] == 0:
             return
         self.left.forget(estate)
         if estate[1] == 0:
-            self._shell.objects.forget_node(estate[0])
+            self._parts.objects.forget_node(estate[0])
         if estate[0] == self.number:
             self._directory.forget_owner(estate)
-        elif estate[1] == 0 and self._shell.is_head:
+        elif estate[1] == 0 and self._parts.members.is_head:
             self._directory.forget_node(estate[0])
 
     def is_dead(self, name: GlobalProcess) -> bool:
         if name[0] == self.number:
             return not self._port.is_alive(*name[1:])
-        return name in self._far.values() or name in self._settled or name[0] not in self._shell.members.links
+        return name in self._far.values() or name in self._settled or name[0] not in self._parts.members.links

@@ -41,10 +41,10 @@ if TYPE_CHECKING:
     from weft import _native
     from weft.engine.cluster.membership import Membership
     from weft.engine.cluster.names import Names
-    from weft.engine.cluster.store import Store
     from weft.engine.node.functions import FunctionTable
     from weft.engine.state.node import NodeState
     from weft.store.head_folder import HeadFolder, Tables
+    from weft.store.served_store import Store
 
 STATE, ALIASED = b"s", b"a"
 """At the end of an actor's key: what changes of it, and the rows of other ids for it."""

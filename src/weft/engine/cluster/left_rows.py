@@ -15,6 +15,7 @@ import msgspec
 
 from weft.engine.cluster.directory import Directory, ObjectRow, Owned, decode_row, encode
 from weft.engine.cluster.function_rows import FunctionRows
+from weft.engine.cluster.parts import Parts
 from weft.engine.cluster.transport import NodeLink
 from weft.engine.node.inheritance import Bequest, Row, needed_rows
 from weft.engine.node.kept_objects import KeptRow
@@ -27,9 +28,7 @@ from weft.engine.wire import link_messages as lm
 from weft.engine.wire.link_messages import GlobalObject, GlobalProcess, LeftRow, LeftShape
 
 if TYPE_CHECKING:
-    from weft.engine.cluster.shell import ClusterShell
-    from weft.engine.cluster.store import Store
-    from weft.engine.node.daemon import NodeDaemon
+    from weft.store.served_store import Store
 
 _ID_BYTES = 16
 
@@ -44,26 +43,25 @@ class RowsLeft(msgspec.Struct):
 class LeftRows:
     """One daemon's: what its processes have lent, and what came from other nodes."""
 
-    def __init__(self, daemon: NodeDaemon, shell: ClusterShell, store: Store | None) -> None:
-        self._daemon = daemon
-        self._shell = shell
-        self._port = daemon.port
-        self._here = daemon.inheritance
-        self.directory: Directory = Directory(daemon.loop, store, shell.heading.servers.need)
+    def __init__(self, parts: Parts, store: Store | None) -> None:
+        self._parts = parts
+        self._port = parts.port
+        self._here = parts.here
+        self.directory: Directory = Directory(parts.loop, store, parts.heading.servers.need)
         self.rows: dict[bytes, ObjectRow] = {}
         """Of other nodes' objects that have borrowers here, or that were read from the store."""
         self._functions: dict[int, bytes] = {}
-        self.functions = FunctionRows(daemon, shell, self.directory, self._functions_named, self._functions)
+        self.functions = FunctionRows(parts, self.directory, self._functions_named, self._functions)
         self._shapes: dict[tuple[GlobalProcess, int], LeftShape] = {}
         """Of rows that came, and that went."""
         self._made_shapes: dict[tuple[GlobalProcess, int], Shape] = {}
         self._sent: set[tuple[int, Process, str, int]] = set()
         """(node, process, "function" or "shape", which): what has gone there."""
-        daemon.operations.offer("rows_left", self.rows_left)
+        parts.operations.offer("rows_left", self.rows_left)
 
     @property
     def number(self) -> int:
-        return self._shell.names.number
+        return self._parts.names.number
 
     # ---- what is here ----
 
@@ -104,7 +102,7 @@ class LeftRows:
         body, processes, _ = self._port.row_from_link(row.body, row.owner)
         if processes:
             for process in processes:
-                self._shell.names.to_local(process)
+                self._parts.names.to_local(process)
             body, _, _ = self._port.row_from_link(row.body, row.owner)
         if left is None or not row.function:
             return Bequest(identity, b"", None, body)
@@ -115,12 +113,12 @@ class LeftRows:
 
     def _have_here(self, name: GlobalObject, heir: Process) -> None:
         """A name of this node's for an object of which a process of it will be the owner."""
-        objects = self._shell.objects
+        objects = self._parts.objects
         entry = objects.to_local(name, heir)
         objects.own(entry)
         known = objects.imports.get(entry)
-        if known is not None and known.origin[0] not in self._shell.members.links:
-            self._shell.homes.seek([entry])
+        if known is not None and known.origin[0] not in self._parts.members.links:
+            self._parts.homes.seek([entry])
 
     # ---- rows that travel ----
 
@@ -129,10 +127,10 @@ class LeftRows:
         if kind == kinds.WITHDRAW:
             nodes = struct.unpack(f"<{(len(payload) - _ID_BYTES) // 4}I", payload[_ID_BYTES:])
             if kinds.STORE_NODE in nodes:
-                self._daemon.kept.withdraw((self.number, *process), payload[:_ID_BYTES])
+                self._parts.kept.withdraw((self.number, *process), payload[:_ID_BYTES])
             self.directory.forget(((self.number, *process), payload[:_ID_BYTES]))
             for node in nodes:
-                self._shell.members.send(node, lm.Withdraw(*process, payload[:_ID_BYTES]))
+                self._parts.members.send(node, lm.Withdraw(*process, payload[:_ID_BYTES]))
             return True
         count, _ = kinds.DEPOSIT_BODY.unpack_from(payload)
         nodes = struct.unpack_from(f"<{count}I", payload, kinds.DEPOSIT_BODY.size)
@@ -146,14 +144,14 @@ class LeftRows:
         left_shape, record = None, b""
         if function:
             left_shape = self._shape_left(process, shape)
-            record = self._daemon.functions.find(function) or b""
+            record = self._parts.functions.find(function) or b""
         if record:
             self.functions.write(function, record)
         self.directory.save(left, left_shape)
         for node in nodes:
             if node == kinds.STORE_NODE:
                 row = KeptRow(left.owner, left.needs, function, encode(ObjectRow(left, left_shape)))
-                self._daemon.kept.keep(identity, row, record)
+                self._parts.kept.keep(identity, row, record)
             else:
                 self._deposit(node, process, left, left_shape, record)
         return True
@@ -161,9 +159,9 @@ class LeftRows:
     def _to_link(self, row: Row) -> LeftRow:
         arena: GlobalObject | None = None
         if row.arena is not None:
-            known = self._shell.objects.imports.get(row.arena[:2])
+            known = self._parts.objects.imports.get(row.arena[:2])
             arena = (self.number, *row.arena) if known is None else known.origin
-        owner = self._shell.names.to_global(row.owner)
+        owner = self._parts.names.to_global(row.owner)
         body = self._port.row_to_link(row.body)
         before = self.directory.before((owner, row.id))
         return LeftRow(row.id, owner, row.function, row.shape_number, list(row.needs), arena, body, before)
@@ -172,7 +170,7 @@ class LeftRows:
         """The same object for the same shape."""
         owner = (self.number, *process)
         left = self._shapes.get((owner, number))
-        if left is None and (shape := self._daemon.state.shapes.of(process, number)) is not None:
+        if left is None and (shape := self._parts.state.shapes.of(process, number)) is not None:
             left = self._shapes[owner, number] = _left_shape(owner, number, shape)
         return left
 
@@ -183,7 +181,7 @@ class LeftRows:
             record = b""
         if shape_sent in self._sent:
             shape = None
-        if self._shell.members.send(node, lm.Deposit(row, record, shape)):
+        if self._parts.members.send(node, lm.Deposit(row, record, shape)):
             if record:
                 self._sent.add(function_sent)
             if shape is not None:
@@ -193,7 +191,7 @@ class LeftRows:
         row, shape = message.row, message.shape
         if row.owner[0] != link.peer:
             raise ValueError(f"a deposit of node {row.owner[0]} came from node {link.peer}")
-        self._shell.names.to_local(row.owner)  # so that this node hears of its death
+        self._parts.names.to_local(row.owner)  # so that this node hears of its death
         if message.function:
             self._functions[row.function] = message.function
         if shape is not None:
@@ -233,7 +231,7 @@ class LeftRows:
     def _ask_nodes_for(self, missing: set[Owned], then: Callable[[dict[Owned, ObjectRow]], None]) -> None:
         """A ref that was passed on when its owner was dead, or about to die, and that is too young for the store: the
         owner's node has the row until the estate is settled; if that is dead, so has the node of who passed it on."""
-        links = self._shell.members.links
+        links = self._parts.members.links
         asked: dict[int, list[bytes]] = {}
         for owner, identity in missing:
             for node in (owner[0],) if owner[0] in links else links:
@@ -253,7 +251,7 @@ class LeftRows:
         if not asked:
             then(found)
         for node, ids in asked.items():
-            self._daemon.nodes.ask_node(node, "rows_left", {"ids": ids}).then(came)
+            self._parts.nodes.ask_node(node, "rows_left", {"ids": ids}).then(came)
 
     def _ask_kept(self, missing: set[Owned], then: Callable[[dict[Owned, ObjectRow]], None]) -> None:
         """What outlives all processes; it may have had other owners since it was named."""
@@ -269,7 +267,7 @@ class LeftRows:
             then(found)
 
         if names:
-            self._daemon.operations.perform("rows_kept", {"ids": list(names)}).then(came)
+            self._parts.operations.perform("rows_kept", {"ids": list(names)}).then(came)
         else:
             then({})
 
@@ -286,7 +284,7 @@ class LeftRows:
             made = self._to_link(row)
             shape = None if row.shape is None else _left_shape(made.owner, row.shape_number, row.shape)
             left.rows.append(ObjectRow(made, shape))
-            if row.function and (record := self._daemon.functions.find(row.function)) is not None:
+            if row.function and (record := self._parts.functions.find(row.function)) is not None:
                 left.functions[row.function] = record
         return msgspec.to_builtins(left, builtin_types=(bytes,))
 

@@ -12,19 +12,20 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from weft.engine.cluster import keeping
-from weft.engine.cluster.keeping import ActorRow, ActorStateRow, GroupRow, JobRow
-from weft.engine.cluster.store import Store
+from weft.engine.cluster.keeping import ActorRow, ActorStateRow, GroupRow, JobRow, Keeping
+from weft.engine.cluster.names import Names
+from weft.engine.cluster.records import IncomingRecords
+from weft.engine.node.functions import FunctionTable
 from weft.engine.node.kept_objects import NO_JOB, decode_kept
 from weft.engine.state import events as ev
 from weft.engine.state.actors import Stage
 from weft.engine.state.events import FoundActor, Process, RestoredActor, RestoredGroup
+from weft.engine.state.node import NodeState
 from weft.engine.wire.link_messages import GlobalProcess, Member
+from weft.store.served_store import Store
 from weft.store.tables import ACTORS, FUNCTIONS, GROUPS, JOBS, KEPT, KV, NODES
 
 if TYPE_CHECKING:
-    from weft.engine.cluster.shell import ClusterShell
-    from weft.engine.node.daemon import NodeDaemon
-    from weft.engine.state.node import NodeState
     from weft.store.head_folder import Tables
 
 _READ = (NODES, ACTORS, GROUPS, JOBS, FUNCTIONS, *keeping.MIRRORED)
@@ -103,65 +104,88 @@ def read_tables(store: Store, then: Callable[[Tables], None], failed: Callable[[
         store.scan(table, functools.partial(came, table))
 
 
-def restore(
-    daemon: NodeDaemon,
-    shell: ClusterShell,
-    rows: Rows,
-    epoch: int,
-    old: Process | None,
-    found: dict[bytes, FoundActor],
-    bundles: dict[bytes, dict[int, int]],
-    is_restart: bool = False,
-) -> None:
-    """Make this daemon's tables those of the head. `is_restart`: all nodes had ended."""
-    dead = _dead_here(daemon.state, shell, rows)
-    used = {(row.job, row.spec.class_key) for row in rows.actors.values()}
-    used |= {(NO_JOB, decode_kept(value).function) for _, value in rows.mirrored[KEPT]}
-    records = {int.from_bytes(key, "little"): record for key, record in rows.functions}
-    for job, function in used:
-        if function in records:
-            daemon.functions.keep(job, records[function])
-    needed = {row.job for row in rows.actors.values()} | {row.job for row in rows.groups}
-    for job, row in rows.jobs.items():
-        if job in needed:
-            daemon.feed(ev.JobLearnt(shell.names.to_local(row.driver), job, row.pid, row.hello))
-    actors = [_restored(shell, actor, rows) for actor in rows.actors]
-    groups = [
-        RestoredGroup(row.spec, row.state, shell.names.to_local(row.creator), row.job, row.actor) for row in rows.groups
-    ]
-    functions = [int.from_bytes(key, "little") for key, _ in rows.functions]
-    shell.keeping.restored(list(rows.actors), list(rows.jobs), functions)
-    if is_restart:  # its driver has ended with all others, and it has nothing that outlives a driver
-        for job in rows.jobs.keys() - needed:
-            shell.keeping.job_ended(job)
-    daemon.feed(ev.TookOver(epoch, old, actors, rows.aliases, found, groups, bundles, is_restart))
-    shell.keeping.load(rows.mirrored)
-    if is_restart and rows.mirrored[KEPT]:
-        daemon.storage.keep_only([row for _, row in rows.mirrored[KEPT]])
-    if rows.submissions:
-        daemon.restore_submissions(rows.submissions, is_restart)
-    for process in dead:
-        daemon.feed(ev.ProcessDied(process, "it had died before", (), -9))
+class Restoring:
+    """Makes a daemon's tables those of the head."""
 
+    def __init__(
+        self,
+        state: NodeState,
+        feed: Callable[[ev.Event], None],
+        functions: FunctionTable,
+        names: Names,
+        kept: Keeping,
+        records: IncomingRecords,
+        keep_only: Callable[[list[bytes]], None],
+        restore_jobs: Callable[[list[bytes], bool], None],
+    ) -> None:
+        """`keep_only`: files of kept objects, those of these rows; `restore_jobs`: those that were submitted."""
+        self._state = state
+        self._feed = feed
+        self._functions = functions
+        self._names = names
+        self._kept = kept
+        self._records = records
+        self._keep_only = keep_only
+        self._restore_jobs = restore_jobs
 
-def _restored(shell: ClusterShell, actor: bytes, rows: Rows) -> RestoredActor:
-    row = rows.actors[actor]
-    state = rows.states.get(actor) or ActorStateRow(Stage.PENDING.value, 0, 0, None)
-    owner = shell.names.to_local(row.owner) if state.stage != Stage.DEAD.value else (0, 0)
-    record = _imported(shell, row.record) if state.stage != Stage.DEAD.value else b""
-    return RestoredActor(row.spec, record, owner, row.job, state.stage, state.incarnation, state.moves, state.cause)
+    def restore(
+        self,
+        rows: Rows,
+        epoch: int,
+        old: Process | None,
+        found: dict[bytes, FoundActor],
+        bundles: dict[bytes, dict[int, int]],
+        is_restart: bool = False,
+    ) -> None:
+        """`is_restart`: all nodes had ended."""
+        dead = self._dead_here(rows)
+        used = {(row.job, row.spec.class_key) for row in rows.actors.values()}
+        used |= {(NO_JOB, decode_kept(value).function) for _, value in rows.mirrored[KEPT]}
+        records = {int.from_bytes(key, "little"): record for key, record in rows.functions}
+        for job, function in used:
+            if function in records:
+                self._functions.keep(job, records[function])
+        needed = {row.job for row in rows.actors.values()} | {row.job for row in rows.groups}
+        for job, row in rows.jobs.items():
+            if job in needed:
+                self._feed(ev.JobLearnt(self._names.to_local(row.driver), job, row.pid, row.hello))
+        actors = [self._restored(actor, rows) for actor in rows.actors]
+        groups = [
+            RestoredGroup(row.spec, row.state, self._names.to_local(row.creator), row.job, row.actor)
+            for row in rows.groups
+        ]
+        functions = [int.from_bytes(key, "little") for key, _ in rows.functions]
+        self._kept.restored(list(rows.actors), list(rows.jobs), functions)
+        if is_restart:  # its driver has ended with all others, and it has nothing that outlives a driver
+            for job in rows.jobs.keys() - needed:
+                self._kept.job_ended(job)
+        self._feed(ev.TookOver(epoch, old, actors, rows.aliases, found, groups, bundles, is_restart))
+        self._kept.load(rows.mirrored)
+        if is_restart and rows.mirrored[KEPT]:
+            self._keep_only([row for _, row in rows.mirrored[KEPT]])
+        if rows.submissions:
+            self._restore_jobs(rows.submissions, is_restart)
+        for process in dead:
+            self._feed(ev.ProcessDied(process, "it had died before", (), -9))
 
+    def _restored(self, actor: bytes, rows: Rows) -> RestoredActor:
+        row = rows.actors[actor]
+        state = rows.states.get(actor) or ActorStateRow(Stage.PENDING.value, 0, 0, None)
+        owner = self._names.to_local(row.owner) if state.stage != Stage.DEAD.value else (0, 0)
+        record = self._imported(row.record) if state.stage != Stage.DEAD.value else b""
+        return RestoredActor(row.spec, record, owner, row.job, state.stage, state.incarnation, state.moves, state.cause)
 
-def _imported(shell: ClusterShell, batch: bytes) -> bytes:
-    """The record of a creation, in this node's names."""
-    taken: list[bytes] = []
-    if batch:
-        shell.records.deliver(shell.names.number, batch, lambda *record: taken.append(record[3]))
-    return taken[0] if taken else b""
+    def _imported(self, batch: bytes) -> bytes:
+        """The record of a creation, in this node's names."""
+        taken: list[bytes] = []
+        if batch:
+            self._records.deliver(self._names.number, batch, lambda *record: taken.append(record[3]))
+        return taken[0] if taken else b""
 
-
-def _dead_here(state: NodeState, shell: ClusterShell, rows: Rows) -> list[Process]:
-    """Owners and drivers of this node that have died without the rows telling of it."""
-    names: set[GlobalProcess] = {row.owner for row in rows.actors.values()} | {row.driver for row in rows.jobs.values()}
-    local = [(slot, generation) for number, slot, generation in names if number == shell.names.number and slot]
-    return [process for process in local if not state.is_here(process)]
+    def _dead_here(self, rows: Rows) -> list[Process]:
+        """Owners and drivers of this node that have died without the rows telling of it."""
+        names: set[GlobalProcess] = {row.owner for row in rows.actors.values()} | {
+            row.driver for row in rows.jobs.values()
+        }
+        local = [(slot, generation) for number, slot, generation in names if number == self._names.number and slot]
+        return [process for process in local if not self._state.is_here(process)]

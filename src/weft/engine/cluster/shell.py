@@ -13,24 +13,26 @@ from typing import TYPE_CHECKING, Any
 from weft.engine.cluster.calls import Calls
 from weft.engine.cluster.draining import Drained, Draining
 from weft.engine.cluster.far_groups import FarGroups
+from weft.engine.cluster.far_records import FarRecords
 from weft.engine.cluster.flushing import Flushing
 from weft.engine.cluster.following import FOR_HEAD, Following, for_head
 from weft.engine.cluster.guests import Guests
 from weft.engine.cluster.handover import Handover
-from weft.engine.cluster.heading import Heading
+from weft.engine.cluster.heading import Around, Heading
 from weft.engine.cluster.homes import Homes
 from weft.engine.cluster.inheritance import ClusterInheritance
 from weft.engine.cluster.keeping import Keeping
 from weft.engine.cluster.membership import Membership
 from weft.engine.cluster.names import Names
 from weft.engine.cluster.objects import DAEMON, Objects
+from weft.engine.cluster.parts import Parts
 from weft.engine.cluster.peers import remember
 from weft.engine.cluster.pings import Pings
 from weft.engine.cluster.places import Places
 from weft.engine.cluster.records import IncomingRecords, OutgoingRecords
 from weft.engine.cluster.replicas import ReplicasShell
 from weft.engine.cluster.reporting import Reporting
-from weft.engine.cluster.store import Store
+from weft.engine.cluster.restoring import Restoring
 from weft.engine.cluster.transport import NodeLink, Transport
 from weft.engine.node import outgoing
 from weft.engine.node.chronicle import NODE, WARNING
@@ -48,6 +50,7 @@ from weft.engine.wire import link_messages as lm
 from weft.engine.wire.link_messages import GlobalProcess, Member
 from weft.engine.wire.messages import Request
 from weft.net.loop import OUT_OF_DESCRIPTORS, REST_S
+from weft.store.served_store import Store
 
 if TYPE_CHECKING:
     from weft.engine.node.daemon import NodeDaemon
@@ -126,21 +129,43 @@ class ClusterShell:
             daemon.functions.find,
             daemon.workers.kill_for_another,
         )
-        self.records = IncomingRecords(daemon, self)
         self._flushing = Flushing(loop, daemon.output.flush, daemon.send, members, self.pings)
         self.handover = Handover(self.objects, members.send, members.broadcast)
         self.keeping = Keeping(self._port, state, daemon.tables, daemon.functions, members, names, store)
         self.following = Following(loop, daemon.operations, members, self.calls, self.guests)
         self.far_groups = FarGroups(state, daemon.feed, members, self.keeping.group, self.following.group_gone)
-        self.heading: Heading = Heading(daemon, self, store)
+        self._far = FarRecords(
+            self._port, daemon.output.flush, daemon.feed, daemon.rings, names,
+            self.places, self.asking, self.following, self.holds_back,
+        )  # fmt: skip
+        self.records = IncomingRecords(self._port, loop, names, self.objects, self._far.say)
+        self.heading: Heading = self._make_heading(store)
         self.homes = Homes(loop, daemon.operations, daemon.nodes, members, self.objects)
-        self.inheritance = ClusterInheritance(daemon, self, store)
+        parts = Parts(
+            loop, self._port, state, daemon.operations, daemon.nodes, daemon.functions, daemon.inheritance, daemon.kept,
+            members, names, self.objects, self.pings, self.keeping, self.heading, self.homes,
+        )  # fmt: skip
+        self.inheritance = ClusterInheritance(parts, store)
         self.keeping.on_job_ended = self.inheritance.left.functions.look_later
         self.replicas = ReplicasShell(loop, state, members, self.objects)
         daemon.requests.keep_replicas = self.replicas.begin
         daemon.requests.home_of = self.homes.home_of
         daemon.on_jobs = lambda jobs: _jobs_began(self, jobs)
         self.has_arrivals = self.objects.pulls.has_arrivals
+
+    def _make_heading(self, store: Store | None) -> Heading:
+        daemon = self._daemon
+        restoring = Restoring(
+            self._state, daemon.feed, daemon.functions, self.names, self.keeping, self.records,
+            lambda rows: daemon.storage.keep_only(rows), daemon.restore_submissions,
+        )  # fmt: skip
+        around = Around(
+            self._loop, self._state, daemon.feed, daemon.operations, daemon.chronicle,
+            lambda *record: daemon.rings.handle(*record), self.members, self.names, self.reporting, self.places,
+            self.keeping, self.following, restoring, lambda: self.cluster_address,
+            lambda *why: self.lost(*why), self.end_cluster, self.proxy_died, lambda: self.inheritance.tell_again(),
+        )  # fmt: skip
+        return Heading(around, store)
 
     def _make_handlers(self) -> dict[type[lm.LinkMessage], Any]:
         """What becomes of each message."""
@@ -153,7 +178,7 @@ class ClusterShell:
             lm.JobInfo: self.guests.job_came,
             lm.Guest: self.guests.guest_came,
             lm.WantPlace: places.wanted,
-            lm.Ping: self._ping_came,
+            lm.Ping: self._far.ping_came,
             lm.Pong: self.pings.answered,
             lm.Happened: lambda _, message: self._daemon.chronicle.came(message.what),
             lm.Imported: lambda link, message: objects.was_imported(link.peer, message),
@@ -182,13 +207,13 @@ class ClusterShell:
             lm.Registered: self.heading.registered,
             lm.StartStore: self.heading.servers.asked_to_start,
             lm.StoreUp: self.heading.servers.came_up,
-            lm.Mark: self._mark_came,
+            lm.Mark: self.heading.mark_came,
             lm.Marked: self.following.marked,
             lm.StoreAt: self.heading.servers.told_where,
             lm.Deposit: inheritance.left.deposit_came,
             lm.Withdraw: inheritance.left.withdraw_came,
             lm.NodeLost: inheritance.executor.lost_came,
-            lm.AskLost: lambda _, message: inheritance.lost.asked(message.node),
+            lm.AskLost: lambda _, message: inheritance.lost_asked(message.node),
             lm.FoundAgain: inheritance.executor.found_again,
             lm.Rehomed: lambda _, message: self.homes.rehome(message.homes),
             lm.Inherit: lambda _, message: inheritance.inherit(message.estate),
@@ -292,6 +317,7 @@ class ClusterShell:
 
     def records_came(self, link: NodeLink, batch: memoryview) -> None:
         self.records.came(link, batch)
+        self.forward()
 
     def records_of(self, number: int) -> OutgoingRecords:
         return OutgoingRecords(self._port, number)
@@ -426,17 +452,6 @@ class ClusterShell:
         self.names.gone(name)
         self.inheritance.proxy_dies(name, process)
         self._daemon.died(process, reason, status, memory_peak)
-
-    def _mark_came(self, link: NodeLink, message: lm.Mark) -> None:
-        if self.heading.is_serving:
-            self.keeping.when_kept(lambda: link.send(lm.Marked(message.number)))
-        elif self.heading.is_head:
-            self.heading.hold(lambda: self._mark_came(link, message))
-
-    def _ping_came(self, link: NodeLink, message: lm.Ping) -> None:
-        self._daemon.output.flush()
-        self._daemon.rings.drain()
-        link.send(lm.Pong(message.number))
 
     # ---- for people ----
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from weft.engine.cluster.membership import Membership
-from weft.engine.cluster.store import Store
 from weft.engine.cluster.transport import NodeLink
 from weft.engine.state.headship import Headship
 from weft.engine.wire import link_messages as lm
 from weft.net.loop import Loop
+from weft.store.served_store import Store
 
 STORES = 5
 """So many nodes have a server of the control store, where there are as many; more where there are more shards."""

@@ -125,7 +125,7 @@ class NodeDaemon:
             kinds.NEED_SPACE: self._room.need_space,
             kinds.RESTORE: self._room.restore,
         }
-        self.rings = self._make_rings(takers)
+        self.rings: Rings = self._make_rings(takers)
         self.loop.watch(port.event_fd, self.rings.rung)
         self.tables.put(NODES, node_id.encode(), _encode({"address": self.address, "resources": offer.total}))
 

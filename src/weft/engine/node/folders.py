@@ -20,7 +20,7 @@ class Folders:
 
     def session(self) -> str:
         """Where this node keeps files, made now."""
-        from weft.engine.node import session_folder
+        from weft.environments import session_folder
 
         self.has_some = True
         return session_folder.make(self._node_id, self.keeps_files)

@@ -14,9 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from weft import _native
 from weft.engine.node import methods
-from weft.engine.node.chronicle import Chronicle
 from weft.engine.node.key_values import KeyValues
 from weft.engine.node.methods import Asker
 from weft.engine.node.operations import Pending
@@ -24,7 +22,6 @@ from weft.engine.state import events as ev
 from weft.engine.state.actor_log import Batch, LogRows
 from weft.engine.state.actors import Stage
 from weft.engine.state.events import Process
-from weft.engine.state.node import NodeState
 from weft.engine.wire import kinds
 from weft.engine.wire.messages import CreateGroup, Message, Reply, Request
 from weft.inspection.listing import Listing, page
@@ -33,7 +30,10 @@ from weft.inspection.told import Told
 from weft.store.tables import ACTOR_LOGS, Delete, MemoryTables, Put
 
 if TYPE_CHECKING:
+    from weft import _native
+    from weft.engine.node.chronicle import Chronicle
     from weft.engine.state.cluster import NodeView
+    from weft.engine.state.node import NodeState
 
 Function = Callable[..., object]
 _encode = msgspec.msgpack.Encoder().encode

@@ -9,11 +9,11 @@ Removing a group ends what runs in it: actors with ActorPlacementGroupRemoved, t
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from weft.engine.state import events as ev
-from weft.engine.state.actor_places import ActorPlaces
 from weft.engine.state.actors import ActorTable, Stage
 from weft.engine.state.demands import PATIENCE_TICKS, Demand
-from weft.engine.state.events import Process
 from weft.engine.state.instructions import (
     AnswerBundles,
     ErrorCode,
@@ -25,15 +25,19 @@ from weft.engine.state.instructions import (
     ReserveBundles,
     SendMessage,
 )
-from weft.engine.state.jobs import Job
-from weft.engine.state.leasing import Shapes
 from weft.engine.state.placement import Group, GroupState, GroupTable, choose_nodes
 from weft.engine.state.resources import UNIT, Amounts, total_of
-from weft.engine.state.scheduling import Scheduler
 from weft.engine.state.settling import is_in
-from weft.engine.state.standing import Standing
 from weft.engine.state.workers import Place
 from weft.engine.wire.messages import Warn
+
+if TYPE_CHECKING:
+    from weft.engine.state.actor_places import ActorPlaces
+    from weft.engine.state.events import Process
+    from weft.engine.state.jobs import Job
+    from weft.engine.state.leasing import Shapes
+    from weft.engine.state.scheduling import Scheduler
+    from weft.engine.state.standing import Standing
 
 ATTEMPTS_SHIFT = 24
 """Attempts of one epoch are below it."""

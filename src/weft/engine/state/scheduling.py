@@ -6,11 +6,10 @@ Pure: no I/O, no clock. Composes resources, bundles, demands, leases and workers
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from weft.engine.state.actors import ActorTable
 from weft.engine.state.bundles import BundlePools
 from weft.engine.state.demands import Demand, DemandKey, DemandQueue
-from weft.engine.state.events import Process
 from weft.engine.state.instructions import (
     BindWorker,
     EndJob,
@@ -24,14 +23,18 @@ from weft.engine.state.instructions import (
     RevokeLease,
     SendMessage,
 )
-from weft.engine.state.jobs import Job
 from weft.engine.state.launches import needs_launch
 from weft.engine.state.leases import Lease, LeaseTable
 from weft.engine.state.nesting import Nesting
 from weft.engine.state.resources import UNIT, Holding, ResourcePool
-from weft.engine.state.standing import Standing
 from weft.engine.state.workers import Binding, Place, Worker, WorkerPool
 from weft.engine.wire.messages import ExitProcess
+
+if TYPE_CHECKING:
+    from weft.engine.state.actors import ActorTable
+    from weft.engine.state.events import Process
+    from weft.engine.state.jobs import Job
+    from weft.engine.state.standing import Standing
 
 
 class Scheduler:

@@ -125,7 +125,7 @@ class SimDaemon(NodeDaemon):
         self.folders = Folders(node_id, False, str)
         self.people = People(self.state, node_id, self.chronicle, LogStore(None), self.send)
         self.output = cast(Any, SimOutput())
-        self.spilling = cast(Any, None)
+        self.spilling = self.kept = self.storage = cast(Any, None)
         self.requests = self._deadlocks = self._memory = cast(Any, NoRequests())
         self.workers = WorkerProcesses(
             self.loop, self.port, self.output, self.folders, self.state.workers, self.feed, self.died
