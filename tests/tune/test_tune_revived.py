@@ -165,6 +165,8 @@ COMBINATIONS = [
     *((scheduler, "optuna") for scheduler in SCHEDULERS),
     *(("asha", searcher) for searcher in SEARCHERS if searcher != "optuna"),
     ("hyperband", "bohb"),
+    ("promotion", "limiter"),  # what is paused takes up the places of what could come
+    ("hyperband", "limiter"),
 ]
 
 

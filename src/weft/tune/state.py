@@ -133,6 +133,8 @@ class ExperimentState:
             )
         self.scheduler.on_stall()
         self._carry_out_stops()
+        if not self.search_ended and self.trials.count(PENDING) + self.trials.count(PAUSED) < waiting:
+            return  # what was stopped may have held up the search algorithm: it is asked again
         if not self._nothing_waits() and self.scheduler.choose_trial_to_run() is None:
             raise TuneError(
                 f"{type(self.scheduler).__name__} runs none of the {waiting} trials that wait, and nothing runs "
