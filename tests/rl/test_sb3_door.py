@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,9 @@ import numpy as np
 import pytest
 from worlds import Aiming, Matching
 
-from weft.rl import BC, DQN, PPO, RecurrentPPO, SettingError, evaluate_policy, load
+from weft.rl import BC, DQN, PPO, SAC, Policy, RecurrentPPO, SettingError, evaluate_policy, load
+from weft.rl.checkpoint import CheckpointError
+from weft.rl.policy_file import PolicyFileError
 
 SMALL: dict[str, Any] = {"seed": 1, "hidden": (16,), "envs_per_worker": 4, "fragment_steps": 16, "minibatch": 32}
 
@@ -101,3 +104,50 @@ def test_what_has_no_environment_says_so(tmp_path: Path) -> None:
     cloning = BC(env=Matching, episodes=str(tmp_path / "episodes"), evaluation_interval=0, updates_per_iteration=2)
     with cloning as model, pytest.raises(SettingError, match=r"call train\(\) in a loop"):
         model.learn(100)
+
+
+def test_what_has_another_name_here_is_answered_with_it(tmp_path: Path) -> None:
+    with PPO("CartPole-v1", **SMALL) as model:
+        for name, right in {
+            "num_timesteps": "metrics.timesteps",
+            "observation_space": "encoder.space",
+            "action_space": "decoder.space",
+            "get_parameters": "weights()",
+            "export_onnx": "policy.export_onnx",
+            "logger": "tensorboard=",
+        }.items():
+            with pytest.raises(AttributeError, match=re.escape(right)):
+                getattr(model, name)
+        for keyword, right in {"log_interval": "callback=print", "reset_num_timesteps": "steps are counted on"}.items():
+            with pytest.raises(TypeError, match=right):
+                model.learn(10, **{keyword: 1})
+        for steps in (0, -5, "many", float("nan")):
+            with pytest.raises(SettingError, match="takes a number of steps above 0"):
+                model.learn(steps)  # type: ignore[arg-type]
+        with pytest.raises(SettingError, match="one function of each result"):
+            model.learn(10, callback=[print])  # type: ignore[arg-type]
+        assert model.metrics.timesteps == 0
+        file = model.policy.save(tmp_path / "policy.safetensors")
+        folder = model.save(tmp_path / "checkpoint")
+    with pytest.raises(CheckpointError, match=r"weft\.rl\.load reads it"):
+        PPO.load(file)
+    with pytest.raises(CheckpointError, match="there is no checkpoint at"):
+        load(tmp_path / "nowhere")
+    with pytest.raises(PolicyFileError, match=r"use Policy\.from_checkpoint"):
+        Policy.load(folder)
+
+
+def test_settings_of_other_algorithms_say_what_to_write_here() -> None:
+    for make, setting, right in (
+        (DQN, {"exploration_fraction": 0.1}, "exploration_timesteps="),
+        (DQN, {"tau": 0.1}, "target_interval"),
+        (DQN, {"train_freq": 4}, "fragment_steps="),
+        (DQN, {"gradient_steps": 4}, "updates_per_step="),
+        (SAC, {"ent_coef": "auto"}, "initial_temperature="),
+    ):
+        with pytest.raises(SettingError, match=right):
+            make("MlpPolicy", "CartPole-v1", **setting)  # type: ignore[operator]
+    with pytest.raises(SettingError, match="MlpLstmPolicy has a memory; use RecurrentPPO"):
+        PPO("MlpLstmPolicy", "CartPole-v1")
+    with RecurrentPPO("MlpLstmPolicy", "CartPole-v1", **{**SMALL, "minibatch": 1}) as model:
+        assert model.policy.remembers

@@ -20,7 +20,7 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
-from weft.library.keywords import answers_attributes
+from weft.library.keywords import answers_attributes, answers_keywords
 from weft.library.progress import ProgressLine, said_meanwhile
 from weft.library.settings import SettingError
 from weft.library.tensorboard import EventLog
@@ -49,14 +49,27 @@ ConfigT = TypeVar("ConfigT", bound=AlgorithmConfig)
 
 
 @answers_attributes(
+    action_space="it is .decoder.space",
     compute_action="write predict(observation)[0]",
     compute_actions="write predict(observations)[0]",
     compute_single_action="write predict(observation)[0]",
+    device="it is JAX's default; .config.devices says how many of them learn",
+    export_onnx="write .policy.export_onnx(path)",
     fit="write learn(steps), or train() for one iteration",
     get_env="it is .env",
+    get_parameters="write weights(), or .acting_params() by name",
     get_policy="it is .policy",
+    get_vec_normalize_env="the filter of normalize_observations is within the policy",
     get_weights="it is weights()",
+    load_replay_buffer="a checkpoint holds the memory: PPO.from_checkpoint(folder)",
+    logger="train() returns its metrics, and PPO(env, tensorboard=folder) writes them",
+    n_envs="it is .config.envs_per_worker, of each worker",
+    num_timesteps="it is .metrics.timesteps",
+    observation_space="it is .encoder.space",
+    save_replay_buffer="save(folder) writes the memory, too",
     set_env="make another: PPO.from_checkpoint(folder, env=...)",
+    set_random_seed="write PPO(env, seed=1)",
+    training_iteration="it is .metrics.iteration",
 )
 class Algorithm(abc.ABC, Generic[ConfigT]):
     """A reinforcement-learning algorithm at work on an environment."""
@@ -72,7 +85,7 @@ class Algorithm(abc.ABC, Generic[ConfigT]):
     ) -> None:
         """From a config, a dictionary of settings, or settings by name. Instead of a config the environment may stand
         first, or the name of one of Stable-Baselines3's policies, after which the environment comes."""
-        given, settings = settings_of(config, env, settings)
+        given, settings = settings_of(self.config_class, config, env, settings)
         self.config: ConfigT = self.config_class.of(given, settings)  # type: ignore[assignment]
         self.seed = secrets.randbits(31) if self.config.seed is None else self.config.seed
         self.rng = np.random.default_rng([self.seed, 2**20])
@@ -144,6 +157,12 @@ class Algorithm(abc.ABC, Generic[ConfigT]):
             self._events.add(result)
         return result
 
+    @answers_keywords(
+        log_interval="write callback=print, which gets each result",
+        reset_num_timesteps="steps are counted on; total_timesteps are those that are added",
+        tb_log_name="write PPO(env, tensorboard=folder)",
+        timesteps="write total_timesteps=",
+    )
     def learn(
         self, total_timesteps: int, callback: Callable[[dict[str, Any]], Any] | None = None, progress_bar: bool = False
     ) -> Self:
@@ -151,6 +170,10 @@ class Algorithm(abc.ABC, Generic[ConfigT]):
 
         With `progress_bar` a line at a terminal or in a notebook says how far training is.
         """
+        if not isinstance(total_timesteps, int | float | np.number) or not 0 < total_timesteps < np.inf:
+            raise SettingError(f"{self.name}: learn() takes a number of steps above 0, but got {total_timesteps!r}")
+        if callback is not None and not callable(callback):
+            raise SettingError(f"{self.name}: a callback is one function of each result, but got {callback!r}")
         until = self.metrics.timesteps + total_timesteps
         line = ProgressLine(self.name, is_shown=progress_bar)
         try:

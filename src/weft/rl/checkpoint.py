@@ -93,6 +93,12 @@ class Checkpoint:
 def read_state(folder: str | os.PathLike[str]) -> dict[str, Any]:
     """What a checkpoint says of itself, without its arrays: the replay memory may be large."""
     source = Path(folder)
+    if source.is_file():
+        raise CheckpointError(
+            f"{source} is a file; if it is a policy, weft.rl.load reads it, to act but not to learn on"
+        )
+    if not source.exists():
+        raise CheckpointError(f"there is no checkpoint at {source}")
     if not (source / STATE).exists():
         raise CheckpointError(f"{source} is no checkpoint: it has no {STATE}")
     with _damage_told(folder):

@@ -40,11 +40,15 @@ OLD_NAMES = {
 _NETWORK = "the network is told by hidden=(64, 64), activation=..., or a network= of your own"
 _DEVICE = "learners are JAX's and take the GPU where JAX finds one; JAX_PLATFORMS=cpu keeps them on the CPU"
 INSTEAD = {
+    "action_noise": "write noise=0.1, with noise_correlation= for noise that lasts",
     "callback": "write learn(steps, callback)",
     "callbacks": "write learn(steps, callback)",
     "create_env_on_driver": "environments are made here where workers=0",
     "device": _DEVICE,
+    "ent_coef": "the weight of the entropy is learnt: initial_temperature= and target_entropy= say how",
+    "exploration_fraction": "write exploration_timesteps=, the steps over which exploration falls",
     "framework": _DEVICE,
+    "gradient_steps": "write updates_per_step=, gradient steps for each step of an environment",
     "log_level": "progress is shown by learn(steps, progress_bar=True)",
     "model": _NETWORK,
     "net_arch": _NETWORK,
@@ -53,6 +57,8 @@ INSTEAD = {
     "policy": "it follows from the spaces; " + _NETWORK,
     "policy_kwargs": _NETWORK,
     "train_batch_size": "a batch is envs_per_worker * fragment_steps, of each worker: write these",
+    "tau": "the target network is copied whole, each target_interval gradient steps",
+    "train_freq": "write fragment_steps=, steps between gradient steps, and updates_per_step=",
     "use_sde": "exploration that depends on the state is not there",
     "verbose": "progress is shown by learn(steps, progress_bar=True), and train() returns its metrics",
 }
@@ -64,9 +70,12 @@ _BUILDER = "write PPOConfig(env=..., learning_rate=...), then PPO(config)"
 POLICY_NAMES = ("MlpPolicy", "CnnPolicy", "MultiInputPolicy", "MlpLstmPolicy", "CnnLstmPolicy", "MultiInputLstmPolicy")
 
 
-def settings_of(config: Any, env: Any, settings: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """(config or dictionary, settings) of an algorithm's arguments, where an environment may stand first."""
+def settings_of(kind: type, config: Any, env: Any, settings: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """(config or dictionary, settings) of an algorithm's arguments, where an environment may stand first. `kind` is
+    the class of its config."""
     if isinstance(config, str) and config in POLICY_NAMES:
+        if "Lstm" in config and "memory" not in (field.name for field in dataclasses.fields(kind)):
+            raise SettingError(f"{kind.__name__}: {config} has a memory; use RecurrentPPO")
         config = None
         if env is None:
             raise SettingError("after the name of a policy comes the environment")

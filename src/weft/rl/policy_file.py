@@ -124,6 +124,8 @@ def read_policy(path: str | os.PathLike[str]) -> PolicyParts | None:
 
 def read_tensors(path: str | os.PathLike[str]) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
     """The arrays of a safetensors file by name, and its metadata."""
+    if Path(path).is_dir():
+        raise PolicyFileError(f"{path} is a folder; if it is a checkpoint, use Policy.from_checkpoint")
     data = Path(path).read_bytes()
     try:
         (length,) = struct.unpack_from("<Q", data)
