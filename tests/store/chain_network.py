@@ -27,7 +27,7 @@ from weft.store.state import chain_events as ev
 from weft.store.state.chain_client import StoreClient
 from weft.store.state.chain_layout import Configuration, first_configuration
 from weft.store.state.chain_messages import Accept, AllRows, Decided, Entry, Hello, ReadReply, ReadRequest, encode
-from weft.store.state.chain_requests import SESSIONS, Stale, decide
+from weft.store.state.chain_requests import Stale, decide
 from weft.store.state.chain_rows import Delete, Put
 from weft.store.state.chain_server import StoreServer
 from weft.store.state.chain_settings import ServerSettings
@@ -559,4 +559,3 @@ class Network:
         told = {key: value for key, value in heard.items() if value is not None}
         written_after = {key: value for key, value in final.items() if key in heard or key in told}
         assert told == written_after, f"a subscriber believes {told}, but there is {final}"
-        assert SESSIONS not in {table for table, _ in heard}

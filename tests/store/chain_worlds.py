@@ -1,4 +1,4 @@
-"""Two bad worlds for the control store's machines, from a seed each: `python tests/store/chain_worlds.py 0:500`.
+"""Three bad worlds for the control store's machines, from a seed each: `python tests/store/chain_worlds.py 0:500`.
 
 Every call ends, or the end was forced (NET-3 of `chain_network`); how many were is said.
 """
@@ -23,12 +23,46 @@ def worst_world(seed: int, bug: str = "") -> Network:
     return network
 
 
+def two_die_while_heads_move(seed: int) -> Network:
+    """Of five servers the one that began the store and another die at once, soon after it has its replicas."""
+    quiet = Faults(loss=0.0, repeats=0.0, crashes=0, partitions=0, pauses=0, joins=0, resignations=0)
+    network = Network(seed, quiet, servers=5, shards=4)
+    network.run_until(20.0, lambda: is_whole(network))
+    assert is_whole(network), "the store was not put together"
+    network.run_until(network.now + network.random.uniform(0.0, 0.5))
+    client, listener = network.add_client(), network.add_client(subscribes=True)
+    network.run_until(network.now + 0.1)
+    first, *others = network.servers
+    network.crash(first, is_certain=True)
+    network.run_until(network.now + network.random.choice((0.0, 0.001, 0.003, 0.006, 0.01)))
+    network.crash(network.random.choice(others), is_certain=True)
+    rows = [b"k%d" % number for number in range(12)]
+    for row in rows:
+        network.ask(client, [row])
+    network.calm_down(rows, listener)
+    return network
+
+
+def is_whole(network: Network) -> bool:
+    """Whether all servers know that all of them decide, and that each chain has three replicas with all rows."""
+    known = [server.state.configuration for server in network.living()]
+    return all(
+        one is not None
+        and len(one.council) == len(known)
+        and all(len(chain.members) == 3 and chain.joining is chain.fresh is None for chain in one.chains)
+        for one in known
+    )
+
+
+WORLDS = (bad_world, worst_world, two_die_while_heads_move)
+
+
 def main(wanted: str) -> int:
     first, _, last = wanted.partition(":")
     numbers = range(int(first), int(last) if last else int(first) + 1)
     broken = forced = 0
     for seed in numbers:
-        for world in (bad_world, worst_world):
+        for world in WORLDS:
             try:
                 end = world(seed).forced_end
             except AssertionError as error:
@@ -39,7 +73,8 @@ def main(wanted: str) -> int:
                 forced += 1
                 print(f"seed {seed}, {world.__name__}: a forced end: {end}", flush=True)
     print(
-        f"{2 * len(numbers)} stores: {broken} with a broken invariant, {forced} with a forced end, all others answered"
+        f"{len(WORLDS) * len(numbers)} stores: {broken} with a broken invariant, "
+        f"{forced} with a forced end, all others answered"
     )
     return 1 if broken else 0
 

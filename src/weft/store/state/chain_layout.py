@@ -9,6 +9,7 @@ Invariants:
     LAY-3  a chain's version rises whenever its members or the joining one change, and only then.
     LAY-4  nobody enters, and no council has a majority, that is silent: it may be dead and nobody has noticed yet.
     LAY-5  a chain loses a member only where a complete one that stays is not silent.
+    LAY-6  a planned move leaves no chain shorter than it was before the move, where there is a server to come in first.
 
 >>> shard_of(b"some key", 4)
 2
@@ -131,7 +132,7 @@ def next_configuration(now: Configuration, wishes: Wishes, length: int = CHAIN_L
         _next_chain(shard, chain, number, wishes, living, load, length) for shard, chain in enumerate(now.chains)
     )
     if chains == now.chains:
-        chains = _spread(now.chains, council, living, length, wishes.silent)
+        chains = _spread(now.chains, number, council, living, length, wishes)
     for name in (*council, *(place.server for chain in chains for place in chain.members)):
         servers.setdefault(name, now.servers.get(name, ""))  # one that may come back must be found
     following = Configuration(number, council, servers, chains)
@@ -173,36 +174,45 @@ def _next_chain(
             joining = None
         elif (shard, joining) in wishes.caught_up:
             members, joining, fresh = (*members, joining), None, joining
-    inside = {place.server for place in members}
-    unfit = {place.server for failed, place in wishes.failed if failed == shard}
-    spare = [name for name in living if name not in inside and name not in unfit]
+    spare = _spare(shard, members, wishes, living)
     if fresh not in members:
         fresh = None
     staying = sum(place.server not in wishes.dead for place in members)  # the others must wait for a successor
     if joining is None and fresh is None and spare and staying < length:
-        fewest_first = len(living) > LARGEST_COUNCIL  # else most first, see _spread
-        chosen = min(spare, key=lambda name: (load[name] if fewest_first else -load[name], name))
+        chosen = _choose(spare, load)
         load[chosen] += 1
         joining = Place(chosen, number)
     is_same = (members, joining) == (chain.members, chain.joining)
     return Chain(chain.version + (not is_same), members, joining, fresh)
 
 
-def _spread(
-    chains: tuple[Chain, ...], council: tuple[str, ...], living: list[str], length: int, silent: Collection[str]
-) -> tuple[Chain, ...]:
-    """When all is calm, cut one server out of a chain where another should have its place; `_next_chain` has one join.
+def _spare(shard: int, members: tuple[Place, ...], wishes: Wishes, living: list[str]) -> list[str]:
+    """Who could join."""
+    out = {place.server for place in members} | {place.server for failed, place in wishes.failed if failed == shard}
+    return [name for name in living if name not in out]
 
-    Of two servers the one that is not the council must be last everywhere: only so can it go on alone. Of more, first
-    heads move, where one heads two chains more than its successor. Then, among many servers, those in the middle, which
-    neither take writes in nor serve reads, where a server is in two chains less. The former makes no replicas less
-    even, the latter no heads: so this comes to an end. Few servers keep all chains on the same ones: each of these then
-    has every row, whoever else dies."""
+
+def _choose(spare: list[str], load: dict[str, int]) -> str:
+    """Among many servers the one with fewest replicas; among few with most, see `_Balance`."""
+    return min(spare, key=lambda name: (-load[name] if _are_few(load) else load[name], name))
+
+
+def _are_few(living: Collection[str]) -> bool:
+    return len(living) <= LARGEST_COUNCIL
+
+
+def _spread(
+    chains: tuple[Chain, ...], number: int, council: tuple[str, ...], living: list[str], length: int, wishes: Wishes
+) -> tuple[Chain, ...]:
+    """When all is calm, a step of a planned move: a server joins a chain, or one is cut out that is too many.
+
+    Of two servers the one that is not the council must be last everywhere: only so can it go on alone. It has to be cut
+    out first, and so has the head that moves among as many servers as a chain has members: there is no other."""
     whole = min(length, len(living))
     is_calm = all(
         chain.joining is chain.fresh is None
         and len(chain.members) >= whole
-        and all(place.server in living and place.server not in silent for place in chain.members)
+        and all(place.server in living and place.server not in wishes.silent for place in chain.members)
         for chain in chains
     )
     if whole < 2 or not is_calm:
@@ -210,17 +220,49 @@ def _spread(
     if whole == 2:
         wrong = [shard for shard, chain in enumerate(chains) if (chain.tail.server,) == council]
         return _without(chains, wrong[0], chains[wrong[0]].head) if wrong else chains
-    heads = {name: sum(chain.head.server == name for chain in chains) for name in living}
+    balance = _Balance(chains, living)
     for shard, chain in enumerate(chains):
-        if heads[chain.head.server] > heads[chain.members[1].server] + 1:
+        if len(chain.members) > whole:
+            return _without(chains, shard, balance.surplus(chain))
+        if len(living) == whole and balance.has_uneven_head(chain):
             return _without(chains, shard, chain.head)
-    if len(living) <= LARGEST_COUNCIL:
-        return chains
-    replicas = {name: sum(chain.has(name) for chain in chains) for name in living}
-    for shard, chain in enumerate(chains):
-        if any(replicas[chain.members[1].server] > replicas[name] + 1 for name in living if not chain.has(name)):
-            return _without(chains, shard, chain.members[1])
+    reasons = (balance.has_uneven_head, balance.is_misplaced)
+    for is_due in reversed(reasons) if _are_few(living) else reasons:
+        for shard, chain in enumerate(chains):
+            spare = [name for name in _spare(shard, chain.members, wishes, living) if name not in wishes.silent]
+            if spare and is_due(chain, guest := _choose(spare, balance.replicas)):
+                longer = Chain(chain.version + 1, chain.members, Place(guest, number))
+                return (*chains[:shard], longer, *chains[shard + 1 :])
     return chains
+
+
+class _Balance:
+    """Which moves are due: heads go where a server heads two chains more than its successor in one of them, replicas
+    (of neither head nor, among many servers, tail) where another server has two less.
+
+    Few servers keep all chains on the same ones, which then have every row, whoever else dies: replicas go where there
+    are more. Moved replicas make heads no less even, and each move makes one of the two better: so this ends."""
+
+    def __init__(self, chains: tuple[Chain, ...], living: list[str]) -> None:
+        self.heads = {name: sum(chain.head.server == name for chain in chains) for name in living}
+        self.replicas = {name: sum(chain.has(name) for chain in chains) for name in living}
+
+    def has_uneven_head(self, chain: Chain, guest: str = "") -> bool:
+        return self.heads[chain.head.server] > self.heads[chain.members[1].server] + 1
+
+    def is_misplaced(self, chain: Chain, guest: str) -> bool:
+        if _are_few(self.replicas):
+            return self.replicas[guest] > min(self.replicas[place.server] for place in chain.members[1:])
+        return self.replicas[chain.members[1].server] > self.replicas[guest] + 1
+
+    def surplus(self, chain: Chain) -> Place:
+        """Who goes, now that another has joined."""
+        middle = chain.members[1]
+        if _are_few(self.replicas):
+            middle = min(chain.members[1:-1], key=lambda place: self.replicas[place.server])
+            if self.replicas[middle.server] < self.replicas[chain.tail.server]:
+                return middle
+        return chain.head if self.has_uneven_head(chain) else middle
 
 
 def _without(chains: tuple[Chain, ...], shard: int, cut: Place) -> tuple[Chain, ...]:
