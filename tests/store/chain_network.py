@@ -107,7 +107,13 @@ class Network:
         self.faults = faults
         self.now = 0.0
         self.settings = ServerSettings(
-            lease_s=0.3, grace_s=0.1, patience_s=0.03, unfit_s=0.5, kept_entries=20, **PLANTED.get(bug, {})
+            lease_s=0.3,
+            grace_s=0.1,
+            patience_s=0.03,
+            unfit_s=0.5,
+            settle_s=0.4,
+            kept_entries=20,
+            **PLANTED.get(bug, {}),
         )
         self.servers: dict[str, SimulatedServer] = {}
         self.clients: dict[str, SimulatedClient] = {}

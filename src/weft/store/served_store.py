@@ -63,7 +63,7 @@ class Store(Protocol):
 
     @property
     def is_lost(self) -> bool:
-        """Whether a majority of those that decide is certainly dead: it never answers again."""
+        """Whether most of those that decide, or all that had a shard's rows, are certainly dead: it is of no use."""
 
     def statistics(self) -> dict[str, int]:
         """servers, shards, and replicas of the shard that has fewest."""
@@ -230,8 +230,7 @@ class ServedStore:
         configuration = self._client.state.configuration if self._client is not None else None
         if self._client is None or configuration is None or not self.address:
             return False
-        dead = [name for name in configuration.council if name in self._client.refused]
-        return len(configuration.council) - len(dead) < configuration.majority
+        return configuration.is_lost(self._client.refused)
 
     def statistics(self) -> dict[str, int]:
         configuration = self._client.state.configuration if self._client is not None else None

@@ -270,7 +270,7 @@ class Heading:
             text = f"the head of the cluster is gone ({self._loss}), and too little of the control store is left"
             # Who hears nobody may be the one that is not heard.
             is_over = bool(members.links) or self.state.is_certain
-            text += f" to follow it: most of the servers that decide died at once. {_START_AGAIN}"
+            text += f" to follow it: most servers that decide, or all that had some row, died at once. {_START_AGAIN}"
             self._around.lost(text, Ending.WITH_CLUSTER if is_over else Ending.LEFT_BEHIND)
             return
         if self._held and self.is_serving:

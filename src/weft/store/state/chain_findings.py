@@ -25,10 +25,13 @@ def _cut_places(now: Configuration, value: Configuration) -> list[tuple[int, boo
 class Findings:
     """What the server called `name` knows of the others, and of itself."""
 
-    def __init__(self, name: str, grace_s: float, unfit_s: float) -> None:
+    def __init__(self, name: str, grace_s: float, unfit_s: float, settle_s: float) -> None:
         self._name = name
         self._grace_s = grace_s
         self._unfit_s = unfit_s
+        self._settle_s = settle_s
+        self._changed_at = float("-inf")
+        """When a server came or went."""
         self.certain: set[str] = set()
         """Servers whose processes have ended."""
         self.resigned: set[str] = set()
@@ -72,6 +75,8 @@ class Findings:
 
     def learned(self, before: Configuration | None, configuration: Configuration, now: float) -> None:
         """What was said of the configuration before holds no longer."""
+        if before is None or before.servers.keys() != configuration.servers.keys():
+            self._changed_at = now
         for shard, is_joining, cut in _cut_places(before, configuration) if before is not None else ():
             if is_joining:
                 wait_s = min(2 * self._waits.get((shard, cut.server), self._unfit_s / 2), LONGEST_WAIT_S)
@@ -97,4 +102,5 @@ class Findings:
             frozenset(self._complete),
             frozenset(self._failed)
             | {(shard, Place(name, 0)) for (shard, name), at in self._again_at.items() if at > now},
+            is_settled=now - self._changed_at >= self._settle_s,
         )

@@ -72,6 +72,13 @@ class Configuration(msgspec.Struct, frozen=True, array_like=True):
     def majority(self) -> int:
         return len(self.council) // 2 + 1
 
+    def is_lost(self, dead: Collection[str]) -> bool:
+        """Whether with these there is no majority that decides, or nobody that has all rows of some shard."""
+        whole = [{place.server for place in chain.members if place != chain.fresh} for chain in self.chains]
+        return sum(name not in dead for name in self.council) < self.majority or any(
+            one.issubset(dead) for one in whole
+        )
+
 
 class Wishes(msgspec.Struct, frozen=True):
     """What a server has heard that the next configuration should take in."""
@@ -91,6 +98,8 @@ class Wishes(msgspec.Struct, frozen=True):
     """Replicas that cannot store what they must."""
     silent: Collection[str] = ()
     """Who was asked just now and has not answered."""
+    is_settled: bool = True
+    """No server has come or gone for a while: where heads can only move by a cut, they wait for this."""
 
 
 def shard_of(key: bytes, shards: int) -> int:
@@ -224,7 +233,7 @@ def _spread(
     for shard, chain in enumerate(chains):
         if len(chain.members) > whole:
             return _without(chains, shard, balance.surplus(chain))
-        if len(living) == whole and balance.has_uneven_head(chain):
+        if len(living) == whole and wishes.is_settled and balance.has_uneven_head(chain):
             return _without(chains, shard, chain.head)
     reasons = (balance.has_uneven_head, balance.is_misplaced)
     for is_due in reversed(reasons) if _are_few(living) else reasons:

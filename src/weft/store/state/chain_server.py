@@ -89,7 +89,7 @@ class StoreServer:
         self.address = address
         self.settings = settings or ServerSettings()
         self.council = self.settings.council(name, self.settings.lease_s)
-        self.findings = Findings(name, self.settings.grace_s, self.settings.unfit_s)
+        self.findings = Findings(name, self.settings.grace_s, self.settings.unfit_s, self.settings.settle_s)
         self.replicas: dict[int, Replica] = {}
         self.stored: dict[int, int] = {}
         """What storage had applied of each shard before a restart."""
@@ -285,6 +285,9 @@ class StoreServer:
         if not self.council.learn(configuration, now):
             return []
         self.findings.learned(before, configuration, now)
+        known = configuration.servers if before is None else before.servers
+        for name in configuration.servers.keys() - known.keys() - self._heard - {self.name}:
+            self.findings.lost(name, now, False, True)  # it may have died before it was in, and is not lost again
         out: list[Instruction] = [KeepConfiguration(configuration)]
         for shard, chain in enumerate(configuration.chains):
             place = next((place for place in chain.places() if place.server == self.name), None)

@@ -15,6 +15,7 @@ class ServerSettings:
         grace_s: float = 1.0,
         patience_s: float = 0.2,
         unfit_s: float = 5.0,
+        settle_s: float = 2.0,
         length: int = CHAIN_LENGTH,
         kept_entries: int = KEPT_ENTRIES,
         council: type[Council] = Council,
@@ -27,6 +28,8 @@ class ServerSettings:
         """How long a proposal may take, and by how much each member of the council waits for the one before it."""
         self.unfit_s = unfit_s
         """A replica that could not store is not chosen again for so long."""
+        self.settle_s = settle_s
+        """Others may be about to come for so long after one has."""
         self.length = length
         self.kept_entries = kept_entries
         self.council, self.replica = council, replica
