@@ -83,6 +83,12 @@ class FakePort:
     def statistics(self) -> dict[str, int]:
         return {"arena_bytes": 1 << 30, "used_bytes": 1 << 29, "objects": 2, "slots_used": 3, "ring_blocks_used": 4}
 
+    def begin_recording(self, folders: list[str], limit: int) -> None:
+        """Nobody asks for the past."""
+
+    def end_recording(self) -> None:
+        pass
+
     def begin_spilling(self, folders: list[str], limit: int) -> None:
         assert folders and limit > 0
         self.spill_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
