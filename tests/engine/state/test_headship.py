@@ -102,6 +102,9 @@ class Node:
         others = [node for node in self.world.nodes if node is not self and self.reaches(node) and not node.is_paused]
         others_hear = any(node.state.role in (Role.FOLLOWING, Role.WON, Role.ACTING) for node in others)
         turn = sum(node.number < self.number for node in others)
+        winner = self.world.nodes[self.world.claims.get(self.state.epoch, self.number)]
+        if not winner.is_up and winner.side == self.side:
+            self.state.winner_lost(self.clock)
         if self.hears is not None and not self.reaches(head := self.world.nodes[self.hears]):
             self.lose(is_certain=not head.is_up)
         is_backed = bool(others) and not others_hear and 2 * len(others) >= len(self.world.nodes) - 2
@@ -258,6 +261,28 @@ def test_a_winner_that_does_not_wait_for_the_lease_before_is_found(monkeypatch: 
         list(map(run_with_faults, range(200)))
 
 
+def cut_head_off_and_kill_the_winner() -> World:
+    world = World(1, nodes=5)
+
+    def kill() -> None:
+        if 2 in world.claims:
+            world.nodes[world.claims[2]].is_up = False
+        else:
+            world.later(0.01, kill)
+
+    world.later(5.0, lambda: setattr(world.nodes[0], "side", 1))
+    world.later(5.0, kill)
+    world.run(30.0)
+    return world
+
+
+def test_a_winner_that_dies_at_once_is_followed_when_the_lease_before_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert cut_head_off_and_kill_the_winner().acted == [3]
+    monkeypatch.setattr(Headship, "winner_lost", lambda state, now: state._lose(now, 0.0, True))
+    with pytest.raises(AssertionError, match="HED-2"):
+        cut_head_off_and_kill_the_winner()
+
+
 def test_a_node_that_has_just_joined_waits_to_hear_who_has_the_store() -> None:
     """The head may die before the others have said what they have."""
     node = Headship()
@@ -322,6 +347,22 @@ def test_a_death_that_is_certain_is_not_asked_about() -> None:
     state.can_claim = True
     state.head_lost(True, 10.0)
     assert state.beat(False, 0, 10.0) == [do.Claim(2, 10.0)]
+
+
+@pytest.mark.parametrize("is_certain", [True, False])
+def test_a_winner_that_dies_before_it_is_heard_is_not_waited_for(is_certain: bool) -> None:
+    """Where the head before it may live, that one's lease is waited for as ever."""
+    state = candidate()
+    state.is_certain = is_certain
+    state.beat(False, 0, 10.0, is_backed=True)
+    if not is_certain:
+        state.claim_read(2, False, 10.0, 10.1)
+        state.beat(False, 0, 10.1, is_backed=True)
+    state.claimed(2, False, 10.1, 10.2)
+    assert state.beat(False, 0, 10.3, is_backed=True) == [], "it has time to begin"
+    state.winner_lost(10.4)
+    (asked,) = state.beat(False, 0, 10.5, is_backed=True)
+    assert asked == (do.Claim(3, 10.5) if is_certain else do.ReadClaim(3, 10.5))
 
 
 def won() -> Headship:

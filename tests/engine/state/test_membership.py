@@ -496,6 +496,18 @@ def test_a_head_that_has_been_won_over_is_not_believed_by_who_knows_of_it() -> N
     assert state.received(1, dead, 1.0) == [] and state.members[1].is_alive
 
 
+def test_a_winner_that_is_lost_before_it_was_heard_as_head_is_asked_for_at_its_port() -> None:
+    state, _ = joiner(2, member(1))
+    state.link_ready(2, 1, 0.0)
+    state.received(1, Leaving("it ends"), 0.0)
+    state.link_closed(1, "it ends", 0.0)
+    assert state.won_by(1, "host1:1", 2) == [], "it is linked"
+    assert do.Connect(1, "host1:1") in state.link_closed(2, "gone", 1.0)
+    assert state.connect_failed(1, "no route", 1.0) == []
+    gone = do.HeadLost("refused", True, is_winner=True)
+    assert state.connect_failed(1, "refused", 3.0, Fault.REFUSED) == [gone]
+
+
 def test_who_has_no_head_asks_the_winner_until_it_has_one() -> None:
     state, _ = joiner(2, member(1))
     state.link_ready(2, 1, 0.0)

@@ -236,11 +236,15 @@ class Heading:
 
     # ---- the lease and the loss of the head ----
 
-    def lost(self, reason: str, is_certain: bool) -> None:
+    def lost(self, reason: str, is_certain: bool, is_winner: bool) -> None:
+        """`is_winner`: who was to follow it died before it could say that it is the head."""
         if self.state.role is Role.FOLLOWING:
             self._old = self._around.members.lost_head
             self._loss = reason
-        self.state.head_lost(is_certain, self._loop.now())
+        if is_winner:
+            self.state.winner_lost(self._loop.now())
+        else:
+            self.state.head_lost(is_certain, self._loop.now())
         self._around.reporting.report()
         self._beat()
 

@@ -301,8 +301,8 @@ class ClusterShell:
         self.error = reason
         self._daemon.stop(reason, ending)
 
-    def head_lost(self, reason: str, is_certain: bool) -> None:
-        self.heading.lost(reason, is_certain)
+    def head_lost(self, reason: str, is_certain: bool, is_winner: bool) -> None:
+        self.heading.lost(reason, is_certain, is_winner)
 
     def head_found(self) -> None:
         self.heading.found()

@@ -121,6 +121,8 @@ class Headship:
         """How long after the loss it claims, beside its turn."""
         self.is_certain = False
         """The head that was lost is dead: its machine has said so, or it has itself."""
+        self._were_certain = False
+        """While a winner is waited for: all heads before that one are dead."""
         self._asks_at = 0.0
         self._answers_since = math.inf
         """Since then the store has answered each question in time."""
@@ -179,6 +181,12 @@ class Headship:
             self.is_certain = True
             self._acts_at = min(self._acts_at, now)
 
+    def winner_lost(self, now: float) -> None:
+        """Who has won the latest epoch is dead for certain, and was not heard as head. Heads before that may still have
+        a lease."""
+        if self.role in (Role.HEADLESS, Role.ASKING) and self._patience:
+            self._lose(now, 0.0, self._were_certain)
+
     def head_found(self) -> None:
         """The head that was doubted is heard again. A claim that is under way is not taken back: it may be done."""
         if self.role in (Role.HEADLESS, Role.ASKING) and not self._patience:
@@ -186,7 +194,7 @@ class Headship:
 
     def _lose(self, now: float, patience: float, is_certain: bool = False) -> None:
         self.role, self._lost_at, self._patience = Role.HEADLESS, now, patience
-        self.is_certain = is_certain
+        self._were_certain, self.is_certain = self.is_certain, is_certain
         self._asks_at, self._answers_since, self._answered_at = now, math.inf, -math.inf
 
     # ---- answers of the store ----

@@ -128,6 +128,8 @@ class MembershipState:
         member = self.members.get(number)
         if number in self._sought or (member is not None and member.is_alive):
             self._again_at[number] = now + AGAIN_S
+        if number in self._sought and fault is Fault.REFUSED:
+            out.append(do.HeadLost(reason, True, is_winner=True))
         return out + self.joining.settled(number)
 
     def link_closed(self, link: int, reason: str, now: float, fault: Fault = Fault.OTHER) -> list[do.Instruction]:
@@ -262,11 +264,12 @@ class MembershipState:
         """The control store says who has won. One that is not linked is asked: it may have taken this node for dead
         with nobody to tell it, and each would take over from the other again and again."""
         self.fence = max(self.fence, epoch)
-        is_found = number == self.own.number or number in self._in_use or number in self._sought
-        if self.hears_head or is_found or not address:
+        if self.hears_head or number in self._sought:
             return []
-        self._sought = {number: address}
-        return [do.Connect(number, address)]
+        for other in self._sought.keys() - self.members.keys():
+            self._again_at.pop(other, None)
+        self._sought = {number: address} if address and number != self.own.number else {}
+        return [do.Connect(number, address)] if self._sought and number not in self._in_use else []
 
     def _leave_old_head(self, new: int, out: list[do.Instruction]) -> None:
         """Another has taken over: the head that is doubted, or was deposed, is as good as dead."""
@@ -363,7 +366,9 @@ class MembershipState:
             return self.lost.lose(number, member.address, reason, now)
         elif number == self.head:
             return [do.Lost(f"the head of the cluster is gone: {reason}", Ending.WITH_CLUSTER)]
-        elif number in self._sought or (member is not None and member.is_alive and number < self.own.number):
+        elif number in self._sought:
+            return [do.NodeGone(number, reason), do.Connect(number, self._sought[number])]
+        elif member is not None and member.is_alive and number < self.own.number:
             self._again_at[number] = now + AGAIN_S
         return [*out, do.NodeGone(number, reason)]
 

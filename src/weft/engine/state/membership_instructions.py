@@ -71,6 +71,8 @@ class HeadLost(Instruction, frozen=True):
 
     reason: str
     is_certain: bool
+    is_winner: bool = False
+    """It is who has won after the head, was not heard as head yet, and is dead: its machine says so."""
 
 
 class HeadFound(Instruction, frozen=True):
