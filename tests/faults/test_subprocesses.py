@@ -55,5 +55,6 @@ def test_what_the_tasks_of_a_killed_node_have_started_is_found() -> None:
     finally:
         sleeper.kill()
         weft.shutdown()
-    os.waitpid(sleeper.pid, 0)  # this process adopts orphans (conftest)
+    wait_until(lambda: sleeper.ppid() == os.getpid())  # its worker has ended, too; this process adopts orphans
+    os.waitpid(sleeper.pid, 0)
     assert sleeper.pid not in strays.find()
