@@ -193,7 +193,7 @@ def day(seconds: int) -> None:
     cluster = BusyCluster()
     collector = Collector(cluster)
     pages = Pages(cluster, collector, Past(cluster))
-    asked = ("stream", "graph", "graph?by=task", "summary", "errors")
+    asked = ("stream", "graph", "graph?by=task", "ended", "errors")
     for cluster.second in range(seconds):
         collector._read_s = 0.0
         collector.look()
