@@ -35,6 +35,8 @@ class FakePort:
 
     def find_runs(self, *wanted: Any) -> bytes:
         self.searched_by = threading.current_thread().name
+        if wanted[2] == b"raises":
+            raise MemoryError("the search")
         return b"found" if wanted[2] == b"f" else b""
 
     def statistics(self) -> dict[str, int]:
@@ -99,13 +101,17 @@ def test_who_asks_is_told_up_to_the_present(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_search_does_not_hold_the_loop_up() -> None:
-    loop, port, found = Loop(), FakePort(), list[bytes]()
+    loop, port, found = Loop(), FakePort(), list[bytes | Exception]()
     past = NodePast(loop, port, time.time())
     past.find({"name": "f"}, found.append)
     assert found == []
     while not found:
         loop.run_once(1.0)
     assert found == [b"found"] and port.searched_by == "weft-past"
+    past.find({"name": "raises"}, found.append)
+    while len(found) < 2:
+        loop.run_once(1.0)
+    assert isinstance(found[1], MemoryError), "who asked is told, and not that nothing ran"
     loop.close()
 
 

@@ -141,7 +141,14 @@ class Observation:
         """Events of runs that ended, as `NodePast.find` chooses them."""
         pending = Pending()
         here = {"node_id": self._nodes.node_id, "time_ns": time.time_ns(), "clock_ns": time.monotonic_ns()}
-        self._past.find(params, lambda events: pending.resolve({**here, "events": events}))
+
+        def came(found: bytes | Exception) -> None:
+            if isinstance(found, Exception):
+                pending.fail(found)
+            else:
+                pending.resolve({**here, "events": found})
+
+        self._past.find(params, came)
         return pending
 
     # ---- what went wrong, what was written, how busy it is ----

@@ -132,9 +132,9 @@ class NodePast:
             self.take()
         return [one for kept in (self._minutes, self._stretches) for one in kept if one.time_s > time_s]
 
-    def find(self, wanted: dict[str, Any], then: Callable[[bytes], None]) -> None:
+    def find(self, wanted: dict[str, Any], then: Callable[[bytes | Exception], None]) -> None:
         """Events of runs, in a thread of its own: `since_s` and `until_s` on the wall clock, `name`, `failed`,
-        `longest`, `limit`."""
+        `longest`, `limit`. What the search raised comes in their place."""
         offset_ns = time.time_ns() - time.monotonic_ns()
         until_s = wanted.get("until_s")
         asked = (
@@ -145,19 +145,20 @@ class NodePast:
             bool(wanted.get("longest", False)),
             max(0, min(int(wanted.get("limit", MOST_RUNS)), MOST_RUNS)),
         )
-        found: list[bytes] = []
+        found: list[bytes | Exception] = []
         ready = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
 
         def search() -> None:
             try:
                 found.append(self._port.find_runs(*asked))
-            finally:
-                os.eventfd_write(ready, 1)
+            except Exception as error:
+                found.append(error)
+            os.eventfd_write(ready, 1)
 
         def came() -> None:
             self._loop.unwatch(ready)
             os.close(ready)
-            then(found[0] if found else b"")
+            then(found[0])
 
         try:
             threading.Thread(target=search, name="weft-past", daemon=True).start()
